@@ -1,0 +1,40 @@
+"""Unmask: run block-diffusion language models fast, reuse work between steps, measure honestly.
+
+    >>> import unmask
+    >>> engine = unmask.load("path/to/checkpoint")                          # doctest: +SKIP
+    >>> engine.generate("Hello", decode={"max_new_tokens": 64})[0].text     # doctest: +SKIP
+
+Names are imported when first used, so that `import unmask` does not need torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UnmaskError
+
+if TYPE_CHECKING:
+    from unmask.engine.engine import Engine
+    from unmask.engine.events import Finished, Generation, StepEvent
+    from unmask.engine.load import load
+    from unmask.engine.prompt import Request
+    from unmask.spec import DecodeSpec
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DecodeSpec": "unmask.spec",
+    "Engine": "unmask.engine.engine",
+    "Finished": "unmask.engine.events",
+    "Generation": "unmask.engine.events",
+    "Request": "unmask.engine.prompt",
+    "StepEvent": "unmask.engine.events",
+    "load": "unmask.engine.load",
+}
+
+__all__ = ["DecodeSpec", "Engine", "Finished", "Generation", "Request", "StepEvent", "UnmaskError", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unmask' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,39 @@
+"""What a policy may see and what it must answer. Policies are stateless; the engine asks for each step."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from unmask.engine.step_plan import FULL, Kind, StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """All that a policy may know about the step that comes next; positions count from the block's start."""
+
+    kind: Kind
+    layers: int
+    block: int
+    """Blocks that this request has decoded before."""
+    step: int
+    """Denoising steps already taken in this block."""
+    sub_block: range
+    masked: tuple[int, ...]
+    """Positions of the block without a token yet."""
+    changed: tuple[int, ...]
+    """Positions whose token changed since their keys were written."""
+
+
+class Policy(Protocol):
+    """Decides for one request and one denoising step which work is done."""
+
+    def plan(self, view: StepView) -> StepPlan:
+        """Answer with a plan; FULL is always allowed."""
+        ...
+
+
+class Full:
+    """The baseline policy: everything is computed."""
+
+    def plan(self, view: StepView) -> StepPlan:  # noqa: ARG002 (the protocol's signature)
+        """Compute everything, whatever the state."""
+        return FULL

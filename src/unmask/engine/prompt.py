@@ -1,0 +1,68 @@
+"""What a caller may pass as a prompt, made into requests of token ids."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeGuard
+
+from unmask.errors import UnmaskError
+
+Message: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt with settings of its own."""
+
+    prompt: str | Sequence[int] | Sequence[Message]
+    max_new_tokens: int | None = None
+    """None takes the decode settings'."""
+    repeat: int = 0
+    """Tells apart several draws for the same prompt; without effect at temperature 0."""
+    seed: int | None = None
+    """None derives the seed from decode seed, prompt and repeat."""
+
+
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Message] | Request
+
+
+def as_requests(prompts: Prompt | Sequence[Prompt]) -> list[Request]:
+    """Accept one prompt or many; a list of ids and a chat are one prompt each."""
+    if isinstance(prompts, str | Request) or _is_ids(prompts) or _is_chat(prompts):
+        prompts = [prompts]
+    return [prompt if isinstance(prompt, Request) else Request(prompt) for prompt in prompts]
+
+
+def encode(
+    request: Request, text_ids: Callable[[str], list[int]], chat_ids: Callable[[Sequence[Message]], list[int]]
+) -> list[int]:
+    """Return a request's token ids, which must not be empty."""
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        ids = text_ids(prompt)
+    elif _is_chat(prompt):
+        ids = chat_ids(prompt)
+    elif _is_ids(prompt) or len(prompt) == 0:
+        ids = [int(token) for token in prompt]
+    else:
+        raise UnmaskError(
+            "A prompt must be a string, a list of token ids, or a list of {role, content} messages."
+        )
+    if not ids:
+        raise UnmaskError("A prompt is empty; give at least one token.")
+    return ids
+
+
+def _is_ids(prompt: object) -> TypeGuard[Sequence[int]]:
+    return (
+        isinstance(prompt, list | tuple)
+        and len(prompt) > 0
+        and all(isinstance(token, int) for token in prompt)
+    )
+
+
+def _is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
+    return (
+        isinstance(prompt, list | tuple)
+        and len(prompt) > 0
+        and all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in prompt)
+    )

@@ -1,0 +1,1 @@
+"""The network and what it needs: checkpoints, weights, tokenizers, key/value buffers."""

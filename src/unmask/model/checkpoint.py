@@ -1,0 +1,111 @@
+"""A checkpoint folder as it lies on disk: configuration, tensor headers, and whether they fit each other.
+
+Reads headers only, so that a broken or foreign checkpoint is refused before anything is loaded, and
+needs no torch. It does not know about devices.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.model.config import ModelConfig, read_config, read_json
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where a tensor lies and what it is."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on disk."""
+        return prod(self.shape) * ELEMENT_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder whose tensors were found complete and of the right shape."""
+
+    folder: Path
+    config: ModelConfig
+    tensors: dict[str, StoredTensor]
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Read configuration and headers and check every tensor the architecture needs."""
+    if not folder.exists():
+        raise UnmaskError(
+            f"{folder}: no such folder; give a checkpoint folder or a hub id such as 'org/name'."
+        )
+    if not folder.is_dir():
+        raise UnmaskError(f"{folder} is a file; give the folder that holds config.json and the weights.")
+    config = read_config(folder)
+    tensors: dict[str, StoredTensor] = {}
+    for file in _weight_files(folder):
+        tensors |= _read_header(file)
+    _check(config, tensors, folder)
+    return Checkpoint(folder, config, tensors)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / INDEX_FILE
+    if index.is_file():
+        weight_map = read_json(index, missing="").get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise UnmaskError(f"{index} has no weight_map; download the checkpoint again.")
+        files = [folder / name for name in sorted(set(weight_map.values()))]
+    else:
+        files = [folder / SINGLE_FILE]
+    for file in files:
+        if not file.is_file():
+            raise UnmaskError(
+                f"{folder} is not a complete checkpoint: {file.name} is missing; download it again."
+            )
+    return files
+
+
+def _read_header(file: Path) -> dict[str, StoredTensor]:
+    broken = UnmaskError(f"{file} is cut short or not a safetensors file; download it again.")
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        if len(prefix) < 8:
+            raise broken
+        (length,) = struct.unpack("<Q", prefix)
+        if length > size - 8:
+            raise broken
+        try:
+            header: dict[str, Any] = json.loads(stream.read(length))
+        except ValueError:
+            raise broken from None
+    header.pop("__metadata__", None)
+    end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    if size < 8 + length + end:
+        raise broken
+    return {name: StoredTensor(file, entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
+
+
+def _check(config: ModelConfig, tensors: dict[str, StoredTensor], folder: Path) -> None:
+    for name, shape in config.tensor_shapes().items():
+        stored = tensors.get(name)
+        if stored is None:
+            raise UnmaskError(f"{folder}: tensor {name} is missing; download the checkpoint again.")
+        if stored.shape != shape:
+            raise UnmaskError(
+                f"{folder}: tensor {name} has shape {list(stored.shape)} but config.json asks for {list(shape)}."
+            )
+        if stored.dtype not in ELEMENT_BYTES:
+            raise UnmaskError(
+                f"{folder}: tensor {name} is stored as {stored.dtype}; only floating-point weights can be loaded."
+            )

@@ -1,0 +1,61 @@
+"""Chooses device and working dtype as users expect, and knows how much memory is free."""
+
+import psutil
+import torch
+
+from unmask.errors import UnmaskError
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def choose_device(name: str | torch.device | None = None) -> torch.device:
+    """Return the named device, or the best one present: CUDA, then MPS, then CPU."""
+    if name is None:
+        if torch.cuda.is_available():
+            name = "cuda"
+        else:
+            name = "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UnmaskError(f"{name!r} is no device; use cpu, cuda, cuda:1 or mps.") from None
+    if device.type == "cuda":
+        _require_cuda(device)
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UnmaskError("The device mps is not available here; use --device cpu.")
+    return device
+
+
+def _require_cuda(device: torch.device) -> None:
+    if not torch.cuda.is_available():
+        raise UnmaskError(
+            "No CUDA device can be used here (driver or CUDA build of torch missing); use --device cpu."
+        )
+    count = torch.cuda.device_count()
+    if device.index is not None and device.index >= count:
+        raise UnmaskError(f"There is no {device}: this machine has {count} CUDA device(s), counted from 0.")
+
+
+def choose_dtype(name: str | torch.dtype | None, device: torch.device) -> torch.dtype:
+    """Return the named dtype, or the one that suits the device's arithmetic."""
+    if isinstance(name, torch.dtype):
+        return name
+    if name is not None:
+        if name not in DTYPES:
+            raise UnmaskError(f"{name!r} is no dtype; use one of {', '.join(DTYPES)}.")
+        return DTYPES[name]
+    if device.type == "cuda":
+        capability = torch.cuda.get_device_capability(device)
+        if capability >= (8, 0):
+            return torch.bfloat16
+        return torch.float16 if capability >= (7, 0) else torch.float32
+    return torch.float16 if device.type == "mps" else torch.float32
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that a new allocation may use; None where it cannot be known."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu":
+        return int(psutil.virtual_memory().available)
+    return None

@@ -1,0 +1,115 @@
+"""Which rows go through the transformer together, where their keys go and what each of them sees.
+
+A forward takes rows from any mixture of requests, laid out flat. Linear layers do not care; only
+attention does. Every query of a segment sees the same keys (block-causal attention inside one block
+has no other mask), so a segment needs no mask, and segments of equal length share one kernel call
+when padding their keys to a common length is cheap.
+
+Shape legend: T rows of the forward, B segments of a run, N rows of a segment, L visible keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from unmask.model.kv_cache import KVCache
+
+SHARED_CALL_LIMIT = 1 << 20
+"""Key elements up to which segments of different slots are gathered and padded into one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows of one slot that see the same keys: columns `[0, visible)`."""
+
+    slot: int
+    columns: Sequence[int]
+    visible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Segments of equal length whose attention is one kernel call."""
+
+    segments: int
+    rows: int
+    visible: int
+    slots: slice | Tensor
+    """A slice where the slots lie side by side (a view of the buffers), else indices (a gathered copy)."""
+    bias_B11L: Tensor | None
+    """Zero or minus infinity; None where every segment sees the same number of keys."""
+
+
+class Geometry:
+    """The layout of one forward: positions, places to write keys to, and attention runs."""
+
+    def __init__(self, segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device):
+        self.rows = sum(len(segment.columns) for segment in segments)
+        self.starts = _starts(segments)
+        only = segments[0]
+        if len(segments) == 1 and isinstance(only.columns, range):
+            span = slice(only.columns.start, only.columns.stop)
+            base = only.slot * cache.columns
+            self.positions: slice | Tensor = span
+            self.writes: slice | Tensor = slice(base + span.start, base + span.stop)
+        else:
+            columns = [column for segment in segments for column in segment.columns]
+            places = [s.slot * cache.columns + column for s in segments for column in s.columns]
+            both = torch.tensor([columns, places]).to(device, non_blocking=True)
+            self.positions, self.writes = both[0], both[1]
+        self.runs = tuple(
+            _make_run(group, dtype, device) for group in _group(segments, cache.keys[0][0, 0].numel())
+        )
+
+
+def _starts(segments: Sequence[Segment]) -> tuple[int, ...]:
+    starts, position = [], 0
+    for segment in segments:
+        starts.append(position)
+        position += len(segment.columns)
+    return tuple(starts)
+
+
+def _group(segments: Sequence[Segment], key_width: int) -> list[list[Segment]]:
+    """Split into runs of consecutive segments that one attention call may serve."""
+    groups: list[list[Segment]] = []
+    for segment in segments:
+        last = groups[-1] if groups else None
+        if last and len(last[0].columns) == len(segment.columns) and _shares(last, segment, key_width):
+            last.append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def _shares(group: list[Segment], segment: Segment, key_width: int) -> bool:
+    if segment.visible == group[0].visible and segment.slot == group[-1].slot + 1 and _is_view(group):
+        return True
+    longest = max(segment.visible, *(member.visible for member in group))
+    return (len(group) + 1) * longest * key_width <= SHARED_CALL_LIMIT
+
+
+def _is_view(group: Sequence[Segment]) -> bool:
+    first = group[0]
+    return all(
+        member.slot == first.slot + index and member.visible == first.visible
+        for index, member in enumerate(group)
+    )
+
+
+def _make_run(group: Sequence[Segment], dtype: torch.dtype, device: torch.device) -> Run:
+    first = group[0]
+    visible = max(segment.visible for segment in group)
+    if _is_view(group):
+        slots: slice | Tensor = slice(first.slot, first.slot + len(group))
+    else:
+        slots = torch.tensor([segment.slot for segment in group]).to(device, non_blocking=True)
+    bias = None
+    if any(segment.visible != visible for segment in group):
+        lengths_B1 = torch.tensor([[segment.visible] for segment in group])
+        hidden_BL = torch.arange(visible) >= lengths_B1
+        bias_BL = torch.zeros(hidden_BL.shape, dtype=dtype).masked_fill_(hidden_BL, -torch.inf)
+        bias = bias_BL[:, None, None, :].to(device, non_blocking=True)
+    return Run(len(group), len(first.columns), visible, slots, bias)

@@ -1,0 +1,113 @@
+"""Streams a checkpoint's tensors to the device, one at a time, in their target dtype and layout.
+
+At no moment is more than one stored tensor held beside the finished weights, so a model that fits
+the device also loads on it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from unmask.errors import UnmaskError
+from unmask.model.checkpoint import Checkpoint
+from unmask.model.config import ModelConfig
+from unmask.model.device import free_bytes
+from unmask.model.projection import Projection
+from unmask.model.transformer import Layer, Transformer
+
+GIB = 1 << 30
+Progress = Callable[[int], None]
+"""Called with the bytes of each tensor once it is in place."""
+
+
+def load_transformer(
+    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, progress: Progress | None = None
+) -> Transformer:
+    """Load all weights, or refuse beforehand when the device has too little memory."""
+    refuse_if_too_large(checkpoint.config, device, dtype)
+    transformer = empty_transformer(checkpoint.config, device, dtype)
+    targets = _targets(transformer)
+    for name, tensor in _stream(checkpoint):
+        if name in targets:
+            targets[name].copy_(tensor)
+            if progress:
+                progress(checkpoint.tensors[name].nbytes)
+    return transformer
+
+
+def refuse_if_too_large(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> None:
+    """Compare the weights' size with the free memory."""
+    needed, free = config.parameters * dtype.itemsize, free_bytes(device)
+    if free is not None and needed > free:
+        raise UnmaskError(
+            f"The weights need {needed / GIB:.1f} GiB as {str(dtype).removeprefix('torch.')} but {device} has "
+            f"{free / GIB:.1f} GiB free; use a smaller dtype, another device or a smaller checkpoint."
+        )
+
+
+def empty_transformer(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Transformer:
+    """Allocate a transformer without values (also on the meta device)."""
+
+    def vector() -> Tensor:
+        return torch.empty(config.hidden_size, device=device, dtype=dtype)
+
+    def projection(width: int, inputs: int, bias: bool = False) -> Projection:
+        return Projection.empty(width, inputs, bias, device, dtype)
+
+    hidden, ffn = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    embedding = torch.empty(config.vocab_size, hidden, device=device, dtype=dtype)
+    layers = tuple(
+        Layer(
+            attention_norm_D=vector(),
+            qkv=projection(queries + 2 * keys, hidden, bias=True),
+            attention_out=projection(hidden, queries),
+            mlp_norm_D=vector(),
+            gate_up=projection(2 * ffn, hidden),
+            down=projection(hidden, ffn),
+        )
+        for _ in range(config.num_layers)
+    )
+    if config.tied_head:
+        head = Projection(embedding, None, input_major=False)
+    else:
+        head = projection(config.vocab_size, hidden)
+    return Transformer(config, embedding, layers, vector(), head)
+
+
+def _targets(transformer: Transformer) -> dict[str, Tensor]:
+    """Map checkpoint names to the views that hold them here."""
+    config = transformer.config
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    targets = {"model.embed_tokens.weight": transformer.embedding_VD, "model.norm.weight": transformer.norm_D}
+    if not config.tied_head:
+        targets["lm_head.weight"] = transformer.head.weight_OI
+    for index, layer in enumerate(transformer.layers):
+        prefix = f"model.layers.{index}."
+        targets[prefix + "input_layernorm.weight"] = layer.attention_norm_D
+        targets[prefix + "post_attention_layernorm.weight"] = layer.mlp_norm_D
+        assert layer.qkv.bias_O is not None
+        weights = layer.qkv.weight_OI.split([queries, keys, keys])
+        biases = layer.qkv.bias_O.split([queries, keys, keys])
+        for name, weight, bias in zip("qkv", weights, biases, strict=True):
+            targets[f"{prefix}self_attn.{name}_proj.weight"] = weight
+            targets[f"{prefix}self_attn.{name}_proj.bias"] = bias
+        targets[prefix + "self_attn.o_proj.weight"] = layer.attention_out.weight_OI
+        for name, weight in zip(("gate", "up"), layer.gate_up.weight_OI.chunk(2), strict=True):
+            targets[f"{prefix}mlp.{name}_proj.weight"] = weight
+        targets[prefix + "mlp.down_proj.weight"] = layer.down.weight_OI
+    return targets
+
+
+def _stream(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
+    for file in sorted({stored.file for stored in checkpoint.tensors.values()}):
+        with ExitStack() as stack:
+            try:
+                shard = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+            except (SafetensorError, OSError) as error:
+                raise UnmaskError(f"{file} cannot be read ({error}); download it again.") from None
+            for name in shard.keys():  # noqa: SIM118 (a shard is not a mapping)
+                yield name, shard.get_tensor(name)

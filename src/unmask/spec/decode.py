@@ -1,0 +1,72 @@
+"""How a request is decoded: plain, validated data that is part of a result's identity."""
+
+import math
+
+import msgspec
+
+from unmask.errors import UnmaskError
+
+
+class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the block-diffusion decoder; the defaults are those the published speeds were taken with."""
+
+    max_new_tokens: int = 512
+    """Upper bound of returned tokens; what is returned is the beginning of the unlimited decoding."""
+
+    threshold: float = 0.9
+    """A masked position is unmasked when its confidence is strictly greater; 1 gives one token a step."""
+
+    sub_block_size: int = 8
+    """Positions that compete in one denoising step; must divide the block size."""
+
+    block_size: int | None = None
+    """Positions of a block; None takes the checkpoint's."""
+
+    block_cache: bool = True
+    """Whether later steps of a sub-block feed that sub-block only, on the keys of the last full-block step."""
+
+    temperature: float = 0.0
+    """0 takes the most likely token of a position; above 0 the token is drawn."""
+
+    top_p: float = 0.95
+    """Share of probability mass that a draw may come from; without effect at temperature 0."""
+
+    seed: int = 0
+    """Seed of the draws; without effect at temperature 0."""
+
+    stop_tokens: tuple[int, ...] | None = None
+    """Token ids that end an answer; None takes the checkpoint's."""
+
+    stop_strings: tuple[str, ...] = ()
+    """The text is cut before the first of these."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that no decoding could honour."""
+        if self.max_new_tokens < 1:
+            raise UnmaskError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1.")
+        if not 0 < self.threshold <= 1:
+            raise UnmaskError(f"threshold is {self.threshold}; it must lie in (0, 1].")
+        if self.sub_block_size < 1:
+            raise UnmaskError(f"sub_block_size is {self.sub_block_size}; it must be at least 1.")
+        if self.block_size is not None and self.block_size < 1:
+            raise UnmaskError(f"block_size is {self.block_size}; it must be at least 1.")
+        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
+            raise UnmaskError(f"temperature is {self.temperature}; it must be 0 or a positive number.")
+        if not 0 < self.top_p <= 1:
+            raise UnmaskError(f"top_p is {self.top_p}; it must lie in (0, 1].")
+        if "" in self.stop_strings:
+            raise UnmaskError("A stop string is empty; leave it out or give at least one character.")
+
+    def resolved_block_size(self, checkpoint_block_size: int | None) -> int:
+        """Return the block size in force, or say why there is none that fits."""
+        size = self.block_size or checkpoint_block_size
+        if size is None:
+            raise UnmaskError(
+                "The checkpoint's config.json has no bd_size; give block_size in the decode settings."
+            )
+        if size % self.sub_block_size:
+            raise UnmaskError(
+                f"The block size {size} is not a multiple of sub_block_size {self.sub_block_size}; "
+                "choose a sub-block that divides the block."
+            )
+        return size
