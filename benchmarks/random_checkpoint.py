@@ -17,6 +17,8 @@ from unmask.model.synthetic import draw_weights
 DEFAULT_CACHE = Path.home() / ".cache" / "unmask-bench"
 SEED = 1
 EMBEDDING_SPREAD = 0.02
+LOGIT_SPREAD = 14.0
+"""Standard deviation of a row's logits; 14 gives about two tokens a denoising step at both shapes."""
 COMMON = {
     "architectures": ["Qwen2ForCausalLM"],
     "model_type": "qwen2",
@@ -48,19 +50,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "mask_token_id": 151665,
     },
 }
-LOGIT_SPREAD = {"tiny": 6.0, "0.5b": 6.0}
-"""Standard deviation of the logits of a row."""
 
 
 def random_checkpoint(shape: str, cache: Path = DEFAULT_CACHE) -> Path:
     """Return the folder of a shape's checkpoint, written now if it is not there."""
-    folder = cache / f"{shape}-seed{SEED}-spread{LOGIT_SPREAD[shape]:g}"
+    folder = cache / f"{shape}-seed{SEED}-spread{LOGIT_SPREAD:g}"
     if (folder / "config.json").is_file():
         return folder
     config = COMMON | SHAPES[shape]
     weights = draw_weights({"seed": SEED, "logit_scale": 1.0, "config": config})
     weights["model.embed_tokens.weight"] *= EMBEDDING_SPREAD
-    weights["model.norm.weight"] *= LOGIT_SPREAD[shape] / (EMBEDDING_SPREAD * config["hidden_size"] ** 0.5)
+    weights["model.norm.weight"] *= LOGIT_SPREAD / (EMBEDDING_SPREAD * config["hidden_size"] ** 0.5)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=1))

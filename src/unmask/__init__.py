@@ -15,8 +15,8 @@ from unmask.errors import UnmaskError
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
     from unmask.engine.events import Finished, Generation, StepEvent
-    from unmask.engine.load import load
     from unmask.engine.prompt import Request
+    from unmask.loading import load
     from unmask.spec import DecodeSpec
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ _HOMES = {
     "Generation": "unmask.engine.events",
     "Request": "unmask.engine.prompt",
     "StepEvent": "unmask.engine.events",
-    "load": "unmask.engine.load",
+    "load": "unmask.loading",
 }
 
 __all__ = ["DecodeSpec", "Engine", "Finished", "Generation", "Request", "StepEvent", "UnmaskError", "load"]

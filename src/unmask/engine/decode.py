@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from unmask.cost import Work
 from unmask.engine.decider import Decider
 from unmask.engine.events import StepEvent
 from unmask.engine.forward import Workspace, not_finite_error
-from unmask.engine.policy import Full, Policy, StepView
+from unmask.engine.policy import Policy
 from unmask.engine.row import Row
 from unmask.engine.sampling import GREEDY, Candidates, candidates, to_host, uniform
+from unmask.engine.schedule import Piece, next_piece, remember, work_of
 from unmask.engine.step_plan import FULL, Kind, StepPlan
 from unmask.model.geometry import Segment
 
@@ -35,17 +35,6 @@ class Draws:
     top_p: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One row's share of a forward: the columns fed and those predicted from it."""
-
-    row: Row
-    kind: Kind
-    plan: StepPlan
-    columns: range
-    reads: list[int]
-
-
 class Decoder:
     """Decodes rows in the slots of a workspace."""
 
@@ -58,7 +47,8 @@ class Decoder:
         on_settled: Callable[[Row], None] | None = None,
     ) -> None:
         self.workspace = workspace
-        self.policy = None if isinstance(policy, Full) else policy
+        self.policy = policy
+        self.layers = len(workspace.transformer.layers)
         self.decider = decider
         self.draws = draws
         self.on_settled = on_settled
@@ -84,28 +74,11 @@ class Decoder:
         groups: dict[StepPlan, list[Piece]] = {}
         for row in active:
             if not row.finish_reason:
-                piece = self._piece(row)
-                groups.setdefault(piece.plan, []).append(piece)
-        for pieces in groups.values():
+                piece = next_piece(row, self.policy, self.layers)
+                groups.setdefault(piece.plan.shared, []).append(piece)
+        for plan, pieces in groups.items():
             pieces.sort(key=lambda piece: len(piece.columns))
-            yield from self._forward(pieces)
-
-    def _piece(self, row: Row) -> Piece:
-        kind = row.next_kind()
-        plan = FULL if self.policy is None or kind is Kind.COMMIT else self.policy.plan(self._view(row, kind))
-        return Piece(row, kind, plan, row.columns(kind), row.read_columns(kind))
-
-    def _view(self, row: Row, kind: Kind) -> StepView:
-        start, sub_block = row.start, row.sub_block
-        return StepView(
-            kind=kind,
-            layers=len(self.workspace.transformer.layers),
-            block=row.blocks_done,
-            step=row.step,
-            sub_block=range(sub_block.start - start, sub_block.stop - start),
-            masked=tuple(column - start for column in row.masked(range(start, row.stop))),
-            changed=tuple(sorted(column - start for column in row.changed)),
-        )
+            yield from self._forward(pieces, plan)
 
     def _prefill(self, rows: Sequence[Row]) -> Iterator[StepEvent]:
         """Feed whole prompt blocks, many at a time; a chunk ends where it would grow too large."""
@@ -115,24 +88,25 @@ class Decoder:
             for start in range(0, row.start, size):
                 last = start + size == row.start
                 reads = row.read_columns(Kind.PREFILL) if last else []
-                chunk.append(Piece(row, Kind.PREFILL, FULL, range(start, start + size), reads))
+                chunk.append(Piece(row, Kind.PREFILL, FULL, range(start, start + size), size, reads))
                 if len(chunk) * size >= PREFILL_ROWS:
-                    yield from self._forward(chunk)
+                    yield from self._forward(chunk, FULL)
                     chunk = []
         if chunk:
-            yield from self._forward(chunk)
+            yield from self._forward(chunk, FULL)
 
-    def _forward(self, pieces: Sequence[Piece]) -> Iterator[StepEvent]:
+    def _forward(self, pieces: Sequence[Piece], plan: StepPlan) -> Iterator[StepEvent]:
         """Run one forward and let every row take what it needs from it."""
-        tokens = [
-            token for piece in pieces for token in piece.row.tokens[piece.columns.start : piece.columns.stop]
-        ]
+        tokens = [piece.row.tokens[column] for piece in pieces for column in piece.columns]
         segments = [
-            Segment(p.row.slot, p.columns, p.columns.stop if p.kind is Kind.PREFILL else p.row.stop)
+            Segment(p.row.slot, p.columns, p.columns[-1] + 1 if p.kind is Kind.PREFILL else p.row.stop)
             for p in pieces
         ]
-        hidden_TD = self.workspace.forward(tokens, segments)
-        found = self._read(hidden_TD, pieces)
+        selection = [(piece.always, piece.kept - piece.always) for piece in pieces] if plan.rows else ()
+        outcome = self.workspace.forward(tokens, segments, plan, selection)
+        found = self._read(outcome.hidden_TD, pieces)
+        if outcome.drift_BL is not None:
+            self._note_drift(outcome.drift_BL, pieces)
         for piece, candidates_of_piece in zip(pieces, found, strict=True):
             yield from self._take(piece, candidates_of_piece)
 
@@ -141,9 +115,9 @@ class Decoder:
         places, uniforms, start = [], [], 0
         for piece in pieces:
             for column in piece.reads:
-                places.append(start + column - 1 - piece.columns.start)
+                places.append(start + piece.columns.index(column - 1))
                 uniforms.append(self._uniform(piece, column))
-            start += len(piece.columns)
+            start += piece.kept
         if not places:
             return [Candidates([], []) for _ in pieces]
         read_N = torch.tensor(places).to(hidden_TD.device, non_blocking=True)
@@ -152,6 +126,12 @@ class Decoder:
             candidates(logits_NV, self.draws.mask_token, uniforms, self.draws.temperature, self.draws.top_p)
         )
         return self._split(found, pieces)
+
+    def _note_drift(self, drift_BL: torch.Tensor, pieces: Sequence[Piece]) -> None:
+        """Keep what a plan measured, where there was an earlier step of the block to compare with."""
+        for piece, drift in zip(pieces, drift_BL.tolist(), strict=True):
+            if piece.row.ages:
+                piece.row.drift = tuple(drift)
 
     def _split(self, found: Candidates, pieces: Sequence[Piece]) -> list[Candidates]:
         parts, start = [], 0
@@ -170,10 +150,11 @@ class Decoder:
 
     def _take(self, piece: Piece, found: Candidates) -> Iterator[StepEvent]:
         row, kind = piece.row, piece.kind
-        if kind is Kind.PREFILL and piece.columns.stop < row.start:
+        if kind is Kind.PREFILL and piece.columns[-1] + 1 < row.start:
             return
         step = sum(row.ledger.entries.values())
-        row.ledger.add(_work(piece))
+        row.ledger.add(work_of(piece, self.layers))
+        remember(piece)
         if kind in (Kind.BLOCK, Kind.SUB):
             writes = self.decider.denoised(row, piece.reads, found)
         else:
@@ -198,13 +179,3 @@ class Decoder:
             if where:
                 return not_finite_error(where, self.workspace.transformer.dtype)
         return not_finite_error(None, self.workspace.transformer.dtype)
-
-
-def _work(piece: Piece) -> Work:
-    """What the forward cost this row; a prefill counts once, when its last block is through."""
-    row, size = piece.row, piece.row.rules.block_size
-    if piece.kind is Kind.PREFILL:
-        blocks = row.start // size
-        return Work("prefill", row.start, size * size * blocks * (blocks + 1) // 2, len(piece.reads))
-    rows = len(piece.columns)
-    return Work(piece.kind.value, rows, rows * row.stop, len(piece.reads))

@@ -2,7 +2,7 @@
 
 import gc
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,24 @@ from unmask.model.transformer import Transformer
 from unmask.spec import DecodeSpec, build
 
 DEFAULT_BATCH = 16
+PolicyMaker = Callable[[Any, int], Policy]
+"""Makes a policy of a spec or mapping for a model of so many layers."""
 
 
 class Engine:
     """A transformer with its tokenizer."""
 
-    def __init__(self, transformer: Transformer, mask_token: int, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        transformer: Transformer,
+        mask_token: int,
+        folder: Path | None = None,
+        make_policy: PolicyMaker | None = None,
+    ) -> None:
         self.transformer = transformer
         self.mask_token = mask_token
         self.folder = folder
+        self._make_policy = make_policy
         self._tokenizer: Tokenizer | None = None
 
     @property
@@ -58,10 +67,14 @@ class Engine:
         self,
         prompts: Prompt | Sequence[Prompt],
         decode: DecodeSpec | Mapping[str, Any] | None = None,
-        policy: Policy | None = None,
+        policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
     ) -> list[Generation]:
-        """Answer every prompt; the answers are in the order of the prompts."""
+        """Answer every prompt; the answers are in the order of the prompts.
+
+        `policy` is a spec, a mapping such as {"kind": "layer_reuse", "k": 2}, a policy object, or None
+        for the baseline.
+        """
         answers: dict[int, Generation] = {}
         for event in self.stream(prompts, decode, policy, batch_size):
             if isinstance(event, Finished):
@@ -72,7 +85,7 @@ class Engine:
         self,
         prompts: Prompt | Sequence[Prompt],
         decode: DecodeSpec | Mapping[str, Any] | None = None,
-        policy: Policy | None = None,
+        policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
         decider: Decider | None = None,
     ) -> Iterator[StepEvent | Finished]:
@@ -86,6 +99,7 @@ class Engine:
         spec = (
             decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode or {}, "Decode settings")
         )
+        chosen = self._policy(policy)
         requests = as_requests(prompts)
         prompt_ids = [encode(request, self._text_ids, self._chat_ids) for request in requests]
         stops = StopStrings(spec.stop_strings, self.decode_text) if spec.stop_strings else None
@@ -93,7 +107,7 @@ class Engine:
         while missing:
             rows = [self._row(index, requests[index], prompt_ids[index], spec) for index in missing]
             try:
-                for event in self._decode(rows, spec, policy or Full(), batch_size, stops, decider):
+                for event in self._decode(rows, spec, chosen, batch_size, stops, decider):
                     if isinstance(event, Row):
                         missing.remove(event.index)
                         yield Finished(event.index, self._generation(event, spec, stops, batch_size))
@@ -102,13 +116,18 @@ class Engine:
             except RuntimeError as error:
                 batch_size = _halved(min(batch_size, len(missing)), error)
 
+    def _policy(self, policy: Any) -> Policy:
+        if policy is None:
+            return Full()
+        return self._make_policy(policy, self.config.num_layers) if self._make_policy else policy
+
     def decode_text(self, ids: list[int]) -> str:
         """Token ids as text, special tokens left out."""
         return self.tokenizer.decode(ids)
 
-    def workspace(self, slots: int, columns: int) -> Workspace:
+    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
         """Allocate the buffers of a decoding."""
-        return Workspace(self.transformer, slots, columns)
+        return Workspace(self.transformer, slots, columns, block_size)
 
     @torch.inference_mode()
     def _decode(
@@ -122,7 +141,7 @@ class Engine:
     ) -> Iterator[StepEvent | Row]:
         size = rows[0].rules.block_size
         columns = max(-(-row.end // size) * size for row in rows)
-        workspace = self.workspace(min(batch_size, len(rows)), columns)
+        workspace = self.workspace(min(batch_size, len(rows)), columns, size)
         draws = Draws(self.mask_token, spec.temperature, spec.top_p)
         decoder = Decoder(workspace, policy, decider or ByConfidence(spec.threshold), draws, stops)
         yield from decoder.run(rows)

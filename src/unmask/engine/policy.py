@@ -14,13 +14,20 @@ class StepView:
     layers: int
     block: int
     """Blocks that this request has decoded before."""
+    block_size: int
     step: int
     """Denoising steps already taken in this block."""
+    block_steps: int
+    """Full-block steps among them."""
     sub_block: range
     masked: tuple[int, ...]
     """Positions of the block without a token yet."""
     changed: tuple[int, ...]
     """Positions whose token changed since their keys were written."""
+    ages: tuple[int, ...]
+    """For each layer, steps since it last computed in this block; empty before the block's first step."""
+    drift: tuple[float, ...]
+    """For each layer, how far its input had moved at the last step that measured it; empty if none did."""
 
 
 class Policy(Protocol):

@@ -41,8 +41,10 @@ def encode(
         ids = text_ids(prompt)
     elif _is_chat(prompt):
         ids = chat_ids(prompt)
-    elif _is_ids(prompt) or len(prompt) == 0:
-        ids = [int(token) for token in prompt]
+    elif _is_ids(prompt):
+        ids = list(prompt)
+    elif len(prompt) == 0:
+        ids = []
     else:
         raise UnmaskError(
             "A prompt must be a string, a list of token ids, or a list of {role, content} messages."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unmask.cost import Ledger
-from unmask.engine.step_plan import Kind
+from unmask.engine.step_plan import Feature, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,17 @@ class Row:
         self.step = 0
         """Denoising steps taken in this block."""
         self.total_steps = 0
+        self.block_steps = 0
+        """Full-block steps among them."""
         self.has_block_keys = False
         self.changed: set[int] = set()
         """Columns of the block whose token is newer than its keys."""
+        self.remembered: dict[Feature, int] = {}
+        """For each feature, a bit for every position of this block that it was refreshed for."""
+        self.ages: list[int] = []
+        """For each layer, steps since it last computed; empty before this block's first planned step."""
+        self.drift: tuple[float, ...] = ()
+        """For each layer, how far its input had moved when that was last measured in this block."""
         padding = self.start + rules.block_size - len(prompt)
         self.tokens = [*prompt, *[rules.mask_token] * padding]
 
@@ -108,6 +116,7 @@ class Row:
         else:
             self.step += 1
             self.total_steps += 1
+            self.block_steps += kind is Kind.BLOCK
             self.has_block_keys = True
             self.changed.difference_update(columns)
 
@@ -142,5 +151,9 @@ class Row:
         self.tokens += [self.rules.mask_token] * self.rules.block_size
         self.blocks_done += 1
         self.step = 0
+        self.block_steps = 0
         self.has_block_keys = False
         self.changed.clear()
+        self.remembered.clear()
+        self.ages = []
+        self.drift = ()

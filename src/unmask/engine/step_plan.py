@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 
 class Kind(Enum):
@@ -41,13 +42,81 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """Which positions of the block go through the layers; the others keep their keys and features."""
+
+    always: tuple[int, ...]
+    """Positions (from the block's start) that go through every layer."""
+    among: tuple[int, ...] = ()
+    """Positions that compete for `count` places by how far the probed layer's input has drifted."""
+    count: int = 0
+    probe_layer: int | None = None
+    """The input of this layer is remembered for the rows computed; layers below it run on all competitors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring layers `[start, stop)` that are treated alike and share a feature."""
+
+    start: int
+    stop: int
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """One policy's answer for one request and one forward."""
 
     ops: tuple[Op, ...] = ()
     """One for each layer; empty means that every layer computes."""
     unit: Unit = Unit.RESIDUAL
+    merge: bool = True
+    """Whether neighbouring layers share one residual feature; False keeps one for each layer."""
+    rows: Rows | None = None
+    """None pushes every row of the forward through."""
+    drift: bool = False
+    """Whether to measure how far every layer's input has moved since that layer last computed."""
+
+    @property
+    def replays_everything(self) -> bool:
+        """Whether no layer runs: the logits are those of the last computation."""
+        return self.unit is Unit.OUTPUT and Op.REPLAY in self.ops
+
+    @property
+    def shared(self) -> "StepPlan":
+        """The plan without the positions: requests that agree in it share a forward."""
+        if self.rows is None or not (self.rows.always or self.rows.among):
+            return self
+        return StepPlan(
+            self.ops, self.unit, self.merge, Rows((), probe_layer=self.rows.probe_layer), self.drift
+        )
 
 
 FULL = StepPlan()
 """The baseline: every layer computes every row."""
+
+
+@lru_cache(maxsize=4096)
+def spans(plan: StepPlan) -> tuple[Span, ...]:
+    """Cut a plan's layers into spans of equal operation (single layers where features are not merged)."""
+    merged = plan.merge and plan.unit in (Unit.RESIDUAL, Unit.OUTPUT)
+    parts: list[Span] = []
+    for layer, op in enumerate(plan.ops):
+        last = parts[-1] if parts else None
+        if last and last.op is op and (merged or op is Op.COMPUTE):
+            parts[-1] = Span(last.start, layer + 1, op)
+        else:
+            parts.append(Span(layer, layer + 1, op))
+    return tuple(parts)
+
+
+Feature = tuple[Unit, int, int]
+"""Names what is remembered: a unit and the layers it covers."""
+
+
+@lru_cache(maxsize=4096)
+def features(plan: StepPlan, op: Op) -> tuple[Feature, ...]:
+    """The features that a plan remembers (REFRESH) or needs (REPLAY)."""
+    if plan.unit is Unit.OUTPUT:
+        return ((Unit.OUTPUT, 0, len(plan.ops)),) if op in plan.ops else ()
+    return tuple((plan.unit, span.start, span.stop) for span in spans(plan) if span.op is op)

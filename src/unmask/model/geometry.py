@@ -9,6 +9,7 @@ Shape legend: T rows of the forward, B segments of a run, N rows of a segment, L
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -46,8 +47,9 @@ class Geometry:
     """The layout of one forward: positions, places to write keys to, and attention runs."""
 
     def __init__(self, segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device):
-        self.rows = sum(len(segment.columns) for segment in segments)
-        self.starts = _starts(segments)
+        self.segments = segments
+        self.cache = cache
+        self.dtype = dtype
         only = segments[0]
         if len(segments) == 1 and isinstance(only.columns, range):
             span = slice(only.columns.start, only.columns.stop)
@@ -59,17 +61,27 @@ class Geometry:
             places = [s.slot * cache.columns + column for s in segments for column in s.columns]
             both = torch.tensor([columns, places]).to(device, non_blocking=True)
             self.positions, self.writes = both[0], both[1]
-        self.runs = tuple(
-            _make_run(group, dtype, device) for group in _group(segments, cache.keys[0][0, 0].numel())
-        )
+        self.runs = _runs(segments, cache, dtype, device)
+
+    def narrowed(self, kept_T: Tensor, lengths: Sequence[int]) -> "Geometry":
+        """The layout of some of the rows; `lengths` says how many each segment keeps."""
+        assert isinstance(self.positions, Tensor)
+        assert isinstance(self.writes, Tensor)
+        part = copy(self)
+        part.positions, part.writes = self.positions[kept_T], self.writes[kept_T]
+        part.segments = [
+            Segment(segment.slot, range(length), segment.visible)
+            for segment, length in zip(self.segments, lengths, strict=True)
+        ]
+        part.runs = _runs(part.segments, self.cache, self.dtype, kept_T.device)
+        return part
 
 
-def _starts(segments: Sequence[Segment]) -> tuple[int, ...]:
-    starts, position = [], 0
-    for segment in segments:
-        starts.append(position)
-        position += len(segment.columns)
-    return tuple(starts)
+def _runs(
+    segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device
+) -> tuple[Run, ...]:
+    key_width = cache.keys[0][0, 0].numel()
+    return tuple(_make_run(group, dtype, device) for group in _group(segments, key_width))
 
 
 def _group(segments: Sequence[Segment], key_width: int) -> list[list[Segment]]:

@@ -26,8 +26,3 @@ class KVCache:
         self.values: tuple[Tensor, ...] = tuple(layer[1] for layer in storage)
         self.flat_keys = tuple(keys.view(slots * columns, *keys.shape[2:]) for keys in self.keys)
         self.flat_values = tuple(values.view(slots * columns, *values.shape[2:]) for values in self.values)
-
-
-def kv_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: int) -> int:
-    """Size of the buffers, for planning before anything is allocated."""
-    return 2 * config.num_layers * slots * columns * config.num_kv_heads * config.head_dim * bytes_per_element

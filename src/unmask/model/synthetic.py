@@ -18,6 +18,7 @@ from unmask.model.config import parse_config
 
 KIND = "numpy-randomstate-v1"
 Weights = dict[str, NDArray[np.float32]]
+Draw = NDArray[np.float64]
 
 
 def draw_weights(recipe: dict[str, Any]) -> Weights:
@@ -33,16 +34,14 @@ def draw_weights(recipe: dict[str, Any]) -> Weights:
     return weights
 
 
-def _scaled(
-    name: str, values: NDArray[np.float64], logit_scale: float, mask_token: int | None
-) -> NDArray[np.float64]:
+def _scaled(name: str, values: Draw, logit_scale: float, mask_token: int | None) -> Draw:
     if "norm" in name:
         return 1.0 + 0.1 * values
     if name.endswith("bias"):
         return 0.1 * values
     if "embed_tokens" in name:
         return values
-    fan_in = values.shape[1] ** 0.5
+    fan_in = float(values.shape[1]) ** 0.5
     if "lm_head" in name:
         head = values * logit_scale / fan_in
         if mask_token is not None:

@@ -90,8 +90,8 @@ def _targets(transformer: Transformer) -> dict[str, Tensor]:
         targets[prefix + "input_layernorm.weight"] = layer.attention_norm_D
         targets[prefix + "post_attention_layernorm.weight"] = layer.mlp_norm_D
         assert layer.qkv.bias_O is not None
-        weights = layer.qkv.weight_OI.split([queries, keys, keys])
-        biases = layer.qkv.bias_O.split([queries, keys, keys])
+        weights = torch.split(layer.qkv.weight_OI, [queries, keys, keys])
+        biases = torch.split(layer.qkv.bias_O, [queries, keys, keys])
         for name, weight, bias in zip("qkv", weights, biases, strict=True):
             targets[f"{prefix}self_attn.{name}_proj.weight"] = weight
             targets[f"{prefix}self_attn.{name}_proj.bias"] = bias

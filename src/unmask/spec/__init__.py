@@ -2,5 +2,26 @@
 
 from unmask.spec.build import build
 from unmask.spec.decode import DecodeSpec
+from unmask.spec.policy import (
+    AdaptiveSpec,
+    AnyPolicySpec,
+    CombineSpec,
+    CustomSpec,
+    FullSpec,
+    LayerReuseSpec,
+    PolicySpec,
+    TrimSpec,
+)
 
-__all__ = ["DecodeSpec", "build"]
+__all__ = [
+    "AdaptiveSpec",
+    "AnyPolicySpec",
+    "CombineSpec",
+    "CustomSpec",
+    "DecodeSpec",
+    "FullSpec",
+    "LayerReuseSpec",
+    "PolicySpec",
+    "TrimSpec",
+    "build",
+]

@@ -1,4 +1,4 @@
-"""From a path or hub id to an engine."""
+"""From a path or hub id to an engine that knows every policy."""
 
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from unmask.model.checkpoint import open_checkpoint
 from unmask.model.config import ModelConfig
 from unmask.model.device import choose_device, choose_dtype
 from unmask.model.hub import find_checkpoint
-from unmask.model.tokenizer import find_mask_token
+from unmask.model.token_files import find_mask_token
 from unmask.model.weights import Progress, load_transformer
+from unmask.policies.registry import make_policy
 
 
 def load(
@@ -27,7 +28,7 @@ def load(
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     mask_token = find_mask_id(checkpoint.config, checkpoint.folder, mask_token_id)
     transformer = load_transformer(checkpoint, chosen, choose_dtype(dtype, chosen), progress)
-    return Engine(transformer, mask_token, checkpoint.folder)
+    return Engine(transformer, mask_token, checkpoint.folder, make_policy)
 
 
 def find_mask_id(config: ModelConfig, folder: Path, given: int | None) -> int:

@@ -1,0 +1,124 @@
+"""`unmask conformance`: compares this machine with recorded decodings."""
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from unmask.conformance.vectors import Vector, read_vectors
+
+if TYPE_CHECKING:
+    from unmask.conformance.check import Outcome
+
+FP32 = "float32"
+
+
+@click.command(short_help="Compare this machine with recorded decodings.")
+@click.argument("folder", type=Path, metavar="DIR")
+@click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
+@click.option("--dtype", default=FP32, show_default=True, help="float32, float16 or bfloat16.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.pass_context
+def conformance(ctx: click.Context, folder: Path, device: str | None, dtype: str, as_json: bool) -> None:
+    """Run every vector file of a folder and report the first position that differs.
+
+    In float32 (the default) answers are compared token for token, and the exit code is 1 if any differs.
+    In another dtype the steps of float32 are forced on it, and the report says how often the two agree.
+
+    \b
+    Examples:
+      unmask conformance tests/golden
+      unmask conformance tests/golden --device cuda --dtype bfloat16
+      unmask conformance tests/golden --json | jq .different
+    """
+    outcomes = _run(read_vectors(folder), device, dtype)
+    if as_json:
+        click.echo(json.dumps(_document(outcomes, dtype), indent=1))
+    else:
+        _show(outcomes, dtype)
+    ctx.exit(1 if dtype == FP32 and any(outcome.failed for outcome in outcomes) else 0)
+
+
+def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["Outcome"]:
+    from unmask.conformance.check import check
+    from unmask.model.device import choose_device, choose_dtype
+
+    choose_dtype(dtype, choose_device(device))
+    console = Console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with tempfile.TemporaryDirectory(prefix="unmask-conformance-") as scratch, bar:
+        return [
+            check(vector, Path(scratch), device, dtype)
+            for vector in bar.track(vectors, description="Running vectors")
+        ]
+
+
+def _counts(outcomes: list["Outcome"]) -> dict[str, int]:
+    skipped = sum(outcome.skipped is not None for outcome in outcomes)
+    different = sum(outcome.failed for outcome in outcomes)
+    return {"equal": len(outcomes) - skipped - different, "different": different, "skipped": skipped}
+
+
+def _agreement(outcomes: list["Outcome"]) -> dict[str, int]:
+    return {
+        "positions": sum(outcome.positions or 0 for outcome in outcomes),
+        "agreed": sum(outcome.agreed or 0 for outcome in outcomes),
+    }
+
+
+def _document(outcomes: list["Outcome"], dtype: str) -> dict[str, Any]:
+    agreement = {} if dtype == FP32 else _agreement(outcomes)
+    return {
+        "dtype": dtype,
+        **_counts(outcomes),
+        **agreement,
+        "vectors": [asdict(outcome) for outcome in outcomes],
+    }
+
+
+def _show(outcomes: list["Outcome"], dtype: str) -> None:
+    """A table, and one line that sums it up."""
+    forced = dtype != FP32
+    table = Table(box=SIMPLE, pad_edge=False)
+    for title in ("vector", "tokens", "steps", "first difference", "smallest margin"):
+        table.add_column(title, no_wrap=True)
+    if forced:
+        table.add_column(f"{dtype} agrees", no_wrap=True, justify="right")
+    for outcome in outcomes:
+        table.add_row(*_cells(outcome, forced))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print(", ".join(f"{count} {name}" for name, count in _counts(outcomes).items()) + " (float32)")
+    if forced:
+        total = _agreement(outcomes)
+        share = total["agreed"] / total["positions"] if total["positions"] else 1.0
+        console.print(
+            f"{dtype} agrees with float32 on {total['agreed']} of {total['positions']} positions ({share:.2%})"
+        )
+
+
+def _cells(outcome: "Outcome", forced: bool) -> list[str]:
+    if outcome.skipped is not None:
+        return [outcome.vector, f"[dim]skipped: {outcome.skipped}[/dim]"]
+    margin = outcome.smallest_margin
+    cells = [
+        outcome.vector,
+        _verdict(outcome.tokens_equal),
+        _verdict(outcome.steps_equal),
+        outcome.first_difference or "-",
+        "-" if margin is None else f"{margin:.1e}",
+    ]
+    return [*cells, f"{outcome.agreed}/{outcome.positions}"] if forced else cells
+
+
+def _verdict(equal: bool | None) -> str:
+    if equal is None:
+        return "-"
+    return "[green]equal[/green]" if equal else "[bold red]differ[/bold red]"

@@ -1,0 +1,1 @@
+"""Recorded decodings (`vectors`, without torch) and whether this machine repeats them (`check`)."""

@@ -1,0 +1,151 @@
+"""Runs vectors: token for token in fp32, under forced tokens in other dtypes.
+
+In fp32 a vector passes or fails. In another dtype rounding decides otherwise sooner or later and from
+there on the answers have nothing in common, so the fp32 steps are forced on it and each candidate is
+compared on the same state.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.conformance.vectors import Answer, Vector
+from unmask.engine.decider import Scripted
+from unmask.engine.engine import Engine
+from unmask.engine.events import Finished, Generation
+from unmask.loading import load
+from unmask.engine.policy import Policy
+from unmask.engine.prompt import Request
+from unmask.model.synthetic import write_checkpoint
+
+PolicyFromSpec = Callable[[Mapping[str, Any]], Policy | None]
+"""Makes a policy of a vector's `policy` field; None where there is no such policy."""
+
+Script = dict[int, list[list[tuple[int, int]]]]
+"""For each request, the columns and tokens of each step that made any known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Why a vector is not run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one vector gave."""
+
+    vector: str
+    skipped: str | None = None
+    tokens_equal: bool | None = None
+    steps_equal: bool | None = None
+    """None where the vector leaves the number of steps open."""
+    first_difference: str | None = None
+    smallest_margin: float | None = None
+    positions: int | None = None
+    """Positions compared under forced tokens, in dtypes other than fp32."""
+    agreed: int | None = None
+    """Those of them where both dtypes have the same candidate."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether tokens or steps differ."""
+        return self.tokens_equal is False or self.steps_equal is False
+
+
+def no_policy(spec: Mapping[str, Any]) -> Policy | None:  # noqa: ARG001 (the signature of PolicyFromSpec)
+    """Know no policy."""
+    return None
+
+
+def runner_for(vector: Vector, policy_from_spec: PolicyFromSpec) -> Policy | None | Skipped:
+    """The policy that a vector runs under (None is the baseline), or why it cannot be run."""
+    if vector.estimator is not None:
+        return Skipped("scoring")
+    if vector.policy is None:
+        return None
+    policy = policy_from_spec(vector.policy)
+    return policy or Skipped(f"policy {vector.policy.get('kind', '?')} not yet supported")
+
+
+def check(
+    vector: Vector,
+    scratch: Path,
+    device: str | None = None,
+    dtype: str = "float32",
+    policy_from_spec: PolicyFromSpec = no_policy,
+) -> Outcome:
+    """Run one vector; its checkpoint is written to `scratch`, where the next vector may find it."""
+    policy = runner_for(vector, policy_from_spec)
+    if isinstance(policy, Skipped):
+        return Outcome(vector=vector.name, skipped=policy.reason)
+    folder = _checkpoint(vector, scratch)
+    generations, script = _record(load(folder, device, "float32"), vector, policy)
+    difference = _first_difference(vector.expect, generations)
+    positions = agreed = None
+    if dtype != "float32":
+        decider = Scripted(script)
+        _record(load(folder, device, dtype), vector, policy, decider)
+        positions, agreed = decider.positions, decider.agreed
+    return Outcome(
+        vector=vector.name,
+        tokens_equal=difference is None,
+        steps_equal=_steps_equal(vector, generations),
+        first_difference=difference,
+        smallest_margin=vector.smallest_margin,
+        positions=positions,
+        agreed=agreed,
+    )
+
+
+def _checkpoint(vector: Vector, scratch: Path) -> Path:
+    recipe = vector.checkpoint.values
+    folder = scratch / sha256(msgspec.json.encode(recipe, order="sorted")).hexdigest()
+    return folder if folder.exists() else write_checkpoint(recipe, folder)
+
+
+def _record(
+    engine: Engine, vector: Vector, policy: Policy | None, decider: Scripted | None = None
+) -> tuple[list[Generation], Script]:
+    """Decode all prompts of a vector together, writing down every step."""
+    requests = [
+        Request(prompt, budget) for prompt, budget in zip(vector.prompts, vector.max_new_tokens, strict=True)
+    ]
+    script: Script = {index: [] for index in range(len(requests))}
+    answers: dict[int, Generation] = {}
+    for event in engine.stream(requests, vector.decode_spec, policy, decider=decider):
+        if isinstance(event, Finished):
+            answers[event.request] = event.generation
+        elif event.columns:
+            script[event.request].append(list(zip(event.columns, event.tokens, strict=True)))
+    return [answers[index] for index in sorted(answers)], script
+
+
+def _first_difference(expected: list[Answer], given: list[Generation]) -> str | None:
+    for number, (answer, generation) in enumerate(zip(expected, given, strict=True), 1):
+        place = f"prompt {number}, " if len(expected) > 1 else ""
+        for position, (want, got) in enumerate(zip(answer.ids, generation.ids, strict=False)):
+            if want != got:
+                return f"{place}position {position}: {got}, expected {want}"
+        if len(answer.ids) != len(generation.ids):
+            position = min(len(answer.ids), len(generation.ids))
+            return f"{place}position {position}: {len(generation.ids)} tokens, expected {len(answer.ids)}"
+        if answer.finish not in (None, generation.finish_reason):
+            return f"{place}finished by {generation.finish_reason}, expected {answer.finish}"
+    return None
+
+
+def _steps_equal(vector: Vector, generations: list[Generation]) -> bool | None:
+    if vector.forwards is None:
+        return None
+    total: dict[str, int] = {}
+    for generation in generations:
+        for kind, count in generation.ledger.steps().items():
+            total[kind] = total.get(kind, 0) + count
+    kinds = total.keys() | vector.forwards.keys()
+    return all(total.get(kind, 0) == vector.forwards.get(kind, 0) for kind in kinds)

@@ -1,0 +1,106 @@
+"""The format of conformance vectors: one JSON file each, described in tests/golden/README.md.
+
+Reads and validates; runs nothing and needs no torch.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.errors import UnmaskError
+from unmask.spec import DecodeSpec, build
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prompt must give."""
+
+    ids: list[int]
+    """New tokens, a stop token included."""
+    finish: str | None = None
+    """`length` or `stop`; None leaves it open."""
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The weights of a vector, as a few numbers."""
+
+    seed: int
+    logit_scale: float
+    config: dict[str, Any]
+    kind: str = ""
+    sha256: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The fields that the file gives."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
+
+
+class Vector(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded decoding, or rows of scores."""
+
+    name: str
+    checkpoint: Recipe
+    decode: dict[str, Any] = {}
+    """Decode settings, with one `max_new_tokens` for each prompt."""
+    policy: dict[str, Any] | None = None
+    """The reuse that it was recorded with."""
+    prompts: list[list[int]] = []
+    expect: list[Answer] = []
+    forwards: dict[str, int] | None = None
+    """Steps by kind, a missing kind being none; None where an engine may rightly do fewer."""
+    margin: dict[str, float] | None = None
+    """Smallest gaps between the best two logits, and between a confidence and the threshold."""
+    estimator: str | None = None
+    """Present in vectors of scores, which have no prompts."""
+
+    @property
+    def smallest_margin(self) -> float | None:
+        """The gap within which rounding could have decided otherwise."""
+        return min(self.margin.values()) if self.margin else None
+
+    @property
+    def max_new_tokens(self) -> list[int]:
+        """One number for each prompt."""
+        given = self.decode.get("max_new_tokens", [])
+        return list(given) if isinstance(given, list) else [given] * len(self.prompts)
+
+    @property
+    def decode_spec(self) -> DecodeSpec:
+        """The settings that all prompts share."""
+        shared = {name: value for name, value in self.decode.items() if name != "max_new_tokens"}
+        return build(DecodeSpec, shared, f"Vector {self.name}, decode")
+
+
+def read_vectors(folder: Path) -> list[Vector]:
+    """Read every vector of a folder in the order of the file names; refuse the folder if one is broken."""
+    if not folder.is_dir():
+        raise UnmaskError(f"{folder}: no such folder; give a folder of conformance vectors (JSON files).")
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise UnmaskError(f"{folder} holds no conformance vectors (JSON files).")
+    return [read_vector(file) for file in files]
+
+
+def read_vector(file: Path) -> Vector:
+    """Read one vector and check that its parts fit each other."""
+    try:
+        values = msgspec.json.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise UnmaskError(f"{file} cannot be read as JSON ({error}).") from None
+    vector = build(Vector, values, f"{file} is no conformance vector")
+    _refuse_incomplete(vector, file)
+    return vector
+
+
+def _refuse_incomplete(vector: Vector, file: Path) -> None:
+    if vector.estimator is not None:
+        return
+    vector.decode_spec  # noqa: B018 (refuses settings that no decoding could honour)
+    counts = {len(vector.prompts), len(vector.expect), len(vector.max_new_tokens)}
+    if counts == {0} or len(counts) > 1:
+        raise UnmaskError(
+            f"{file} is no conformance vector: it has {len(vector.prompts)} prompts, {len(vector.expect)} "
+            f"expectations and {len(vector.max_new_tokens)} values of max_new_tokens."
+        )

@@ -1,0 +1,56 @@
+"""What layers left behind for later steps: one static buffer a feature, addressed by slot and position.
+
+A slot's rows are simply overwritten by the next request that takes it; whether a row's content is
+valid is known to the schedule (Row.remembered), which refuses to replay what was not refreshed.
+"""
+
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from unmask.model.geometry import Segment
+from unmask.model.transformer import Transformer
+
+Places = slice | Tensor
+
+
+class FeatureStore:
+    """Hidden-size rows by name; buffers are made when a name is first remembered."""
+
+    def __init__(self, transformer: Transformer, slots: int, block_size: int) -> None:
+        self._transformer = transformer
+        self._rows = slots * block_size
+        self._block_size = block_size
+        self._buffers: dict[Hashable, Tensor] = {}
+
+    def places(self, segments: Sequence[Segment]) -> Places:
+        """Where the rows of some segments lie; a segment's block ends where its visible keys end."""
+        size, only = self._block_size, segments[0]
+        if len(segments) == 1 and isinstance(only.columns, range):
+            first = only.slot * size + only.columns.start - (only.visible - size)
+            return slice(first, first + len(only.columns))
+        places = [
+            segment.slot * size + column - (segment.visible - size)
+            for segment in segments
+            for column in segment.columns
+        ]
+        return torch.tensor(places).to(self._transformer.device, non_blocking=True)
+
+    def remember(self, name: Hashable, places: Places, rows_TD: Tensor) -> None:
+        """Overwrite the rows at `places`."""
+        buffer = self._buffer(name)
+        if isinstance(places, slice):
+            buffer[places] = rows_TD
+        else:
+            buffer.index_copy_(0, places, rows_TD)
+
+    def recall(self, name: Hashable, places: Places) -> Tensor:
+        """The rows at `places` as last remembered; a view or a copy, not to be written to."""
+        return self._buffer(name)[places]
+
+    def _buffer(self, name: Hashable) -> Tensor:
+        if name not in self._buffers:
+            width, model = self._transformer.config.hidden_size, self._transformer
+            self._buffers[name] = torch.zeros(self._rows, width, device=model.device, dtype=model.dtype)
+        return self._buffers[name]

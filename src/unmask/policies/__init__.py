@@ -1,0 +1,1 @@
+"""Ways of reusing work between denoising steps, each a small class that answers with plans."""

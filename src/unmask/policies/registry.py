@@ -1,0 +1,78 @@
+"""From a policy spec to a policy: the one place that knows which class belongs to which spec."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from unmask.engine.policy import Full, Policy
+from unmask.errors import UnmaskError
+from unmask.policies.adaptive import Adaptive
+from unmask.policies.combine import Combine
+from unmask.policies.layer_reuse import LayerReuse
+from unmask.policies.trim import Trim
+from unmask.spec import (
+    AdaptiveSpec,
+    AnyPolicySpec,
+    CombineSpec,
+    CustomSpec,
+    FullSpec,
+    LayerReuseSpec,
+    PolicySpec,
+    TrimSpec,
+    build,
+)
+
+ENTRY_POINTS = "unmask.policies"
+
+MAKERS: dict[type[PolicySpec], Callable[[Any, int], Policy]] = {
+    FullSpec: lambda spec, layers: Full(),  # noqa: ARG005 (the makers' signature)
+    LayerReuseSpec: LayerReuse.of,
+    TrimSpec: Trim.of,
+    AdaptiveSpec: Adaptive.of,
+    CombineSpec: Combine.of,
+    CustomSpec: lambda spec, layers: _custom(spec),  # noqa: ARG005
+}
+
+
+def policy_spec(values: AnyPolicySpec | Mapping[str, Any]) -> AnyPolicySpec:
+    """Validate a mapping such as {"kind": "layer_reuse", "k": 2}; a spec passes through."""
+    if isinstance(values, PolicySpec):
+        return values
+    return build(AnyPolicySpec, dict(values), "Policy")  # type: ignore[arg-type]
+
+
+def make_policy(policy: Policy | AnyPolicySpec | Mapping[str, Any] | None, layers: int) -> Policy:
+    """Bind a spec to a model's depth; a ready policy passes through, None is the baseline."""
+    if policy is None:
+        return Full()
+    if isinstance(policy, PolicySpec | Mapping):
+        spec = policy_spec(policy)
+        return MAKERS[type(spec)](spec, layers)
+    return policy
+
+
+def _custom(spec: CustomSpec) -> Policy:
+    policy_class = _find(spec.target)
+    try:
+        policy = policy_class(**spec.options)
+    except TypeError as error:
+        raise UnmaskError(f"The policy {spec.target} cannot be made with its options: {error}.") from None
+    if not callable(getattr(policy, "plan", None)):
+        raise UnmaskError(f"{spec.target} is no policy: it has no method plan(view).")
+    return policy  # type: ignore[no-any-return]
+
+
+def _find(target: str) -> Any:
+    module_name, colon, attribute = target.partition(":")
+    if not colon:
+        named = entry_points(group=ENTRY_POINTS, name=target)
+        if not named:
+            raise UnmaskError(
+                f"No installed policy is called {target!r}; install its package or write package.module:Class."
+            )
+        return next(iter(named)).load()
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UnmaskError(f"The policy {target} cannot be imported: {error}.") from None

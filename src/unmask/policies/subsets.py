@@ -1,0 +1,48 @@
+"""Which layers a spec means: named subsets, indices and ranges."""
+
+from collections.abc import Sequence
+
+from unmask.errors import UnmaskError
+
+SEED_SIZE = 12
+"""Layers of a named subset in the published experiments, all of them on 28-layer models."""
+
+
+def default_size(layers: int) -> int:
+    """Twelve layers, or a third of a model in which twelve and the first one do not fit."""
+    return SEED_SIZE if layers > SEED_SIZE else max(1, layers // 3)
+
+
+def named_subset(name: str, size: int | None, layers: int) -> tuple[int, ...]:
+    """First (layer 0 is kept out), middle or last `size` layers; all three have the same size."""
+    count = default_size(layers) if size is None else size
+    if not 1 <= count < layers:
+        raise UnmaskError(
+            f"size is {count}; this model has {layers} layers, so it must lie between 1 and {layers - 1}."
+        )
+    start = {"first": 1, "middle": (layers - count) // 2, "last": layers - count}[name]
+    return tuple(range(start, start + count))
+
+
+def listed_layers(items: Sequence[int | str], layers: int) -> tuple[int, ...]:
+    """Indices and ranges ("4-9" is 4 to 9) as a sorted tuple without repetition."""
+    chosen: set[int] = set()
+    for item in items:
+        chosen.update(_range(item) if isinstance(item, str) else (item,))
+    outside = sorted(layer for layer in chosen if not 0 <= layer < layers)
+    if outside or not chosen:
+        raise UnmaskError(f"layers names {outside or 'no layer'}; this model has layers 0 to {layers - 1}.")
+    return tuple(sorted(chosen))
+
+
+def _range(item: str) -> range:
+    first, dash, last = item.partition("-")
+    if not (first.isdigit() and (last.isdigit() or not dash)):
+        raise UnmaskError(f"layers has {item!r}; write an index such as 4 or a range such as '4-9'.")
+    return range(int(first), int(last or first) + 1)
+
+
+def overlap(layers: int, size: int | None) -> tuple[int, ...]:
+    """Layers that more than one of first, middle and last holds."""
+    subsets = [set(named_subset(name, size, layers)) for name in ("first", "middle", "last")]
+    return tuple(sorted(layer for layer in range(layers) if sum(layer in subset for subset in subsets) > 1))

@@ -1,0 +1,51 @@
+"""Token-level reuse: full-block steps push only those rows through that need it.
+
+Needed are the current sub-block, rows whose token is newer than their keys, and the row before the
+sub-block's first masked one (the shift reads a logit one position to the left). Of the others a share
+`keep` joins, those whose input to an early layer has moved most: a rank, because a threshold on the
+drift of rows that are not recomputed confirms itself.
+"""
+
+from dataclasses import dataclass
+
+from unmask.engine.policy import StepView
+from unmask.engine.step_plan import FULL, Kind, Rows, StepPlan
+from unmask.errors import UnmaskError
+from unmask.spec import TrimSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Chooses the rows of full-block steps."""
+
+    keep: float
+    every: int | None
+    probe_layer: int | None
+    """None where no row competes, so that nothing need be probed."""
+
+    @classmethod
+    def of(cls, spec: TrimSpec, layers: int) -> "Trim":
+        """Bind a spec to a model's depth."""
+        competing = 0 < spec.keep < 1
+        if competing and spec.probe_layer >= layers:
+            raise UnmaskError(f"probe_layer is {spec.probe_layer}; this model has layers 0 to {layers - 1}.")
+        return cls(spec.keep, spec.every, spec.probe_layer if competing else None)
+
+    def plan(self, view: StepView) -> StepPlan:
+        """Trim full-block steps after a block's first one; the rest is computed whole."""
+        if self.keep == 1:
+            return FULL
+        if view.kind is Kind.SUB:
+            return self._whole(tuple(view.sub_block))
+        if view.block_steps == 0 or (self.every is not None and view.block_steps % self.every == 0):
+            return self._whole(tuple(range(view.block_size)))
+        needed = {*view.sub_block, *view.changed}
+        needed.update(position - 1 for position in view.masked if position in view.sub_block and position > 0)
+        others = tuple(position for position in range(view.block_size) if position not in needed)
+        count = round(self.keep * len(others))
+        return StepPlan(rows=Rows(tuple(sorted(needed)), others if count else (), count, self.probe_layer))
+
+    def _whole(self, positions: tuple[int, ...]) -> StepPlan:
+        return (
+            FULL if self.probe_layer is None else StepPlan(rows=Rows(positions, probe_layer=self.probe_layer))
+        )
