@@ -136,7 +136,7 @@ def main() -> int:
     options = parser.parse_args()
     if transformers is None:
         raise SystemExit(
-            "honesty.py compares with transformers, which is not installed here: pip install transformers."
+            "honesty.py compares with transformers, which is not here: pip install transformers."
         )
     torch.set_num_threads(options.threads)
     folder = random_checkpoint(options.shape, options.cache)

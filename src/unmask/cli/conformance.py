@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from unmask.conformance.check import Outcome
 
 FP32 = "float32"
+PLAIN_WIDTH = 160
+"""Columns of the table where no terminal says otherwise."""
 
 
 @click.command(short_help="Compare this machine with recorded decodings.")
@@ -87,13 +89,17 @@ def _show(outcomes: list["Outcome"], dtype: str) -> None:
     """A table, and one line that sums it up."""
     forced = dtype != FP32
     table = Table(box=SIMPLE, pad_edge=False)
-    for title in ("vector", "tokens", "steps", "first difference", "smallest margin"):
+    for title in ("vector", "tokens", "steps"):
         table.add_column(title, no_wrap=True)
+    table.add_column("first difference", overflow="fold")
+    table.add_column("margin", no_wrap=True)
     if forced:
         table.add_column(f"{dtype} agrees", no_wrap=True, justify="right")
     for outcome in outcomes:
         table.add_row(*_cells(outcome, forced))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
     console.print(table)
     console.print(", ".join(f"{count} {name}" for name, count in _counts(outcomes).items()) + " (float32)")
     if forced:
@@ -106,7 +112,7 @@ def _show(outcomes: list["Outcome"], dtype: str) -> None:
 
 def _cells(outcome: "Outcome", forced: bool) -> list[str]:
     if outcome.skipped is not None:
-        return [outcome.vector, f"[dim]skipped: {outcome.skipped}[/dim]"]
+        return [outcome.vector, "skipped", "skipped", f"[dim]skipped: {outcome.skipped}[/dim]"]
     margin = outcome.smallest_margin
     cells = [
         outcome.vector,

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from unmask.cli.prompts import Item
 from unmask.spec import DecodeSpec
@@ -97,9 +97,8 @@ class Bar(AbstractContextManager["Bar"]):
     def __init__(self, budgets: Sequence[int]) -> None:
         self.budgets = budgets
         """Most tokens of each answer: what progress is measured in, as an answer may end early."""
-        self.seen = [0] * len(budgets)
-        self.answers = 0
-        self.tokens = 0
+        self.tokens = [0] * len(budgets)
+        self.whole: set[int] = set()
         self.start = time.perf_counter()
         self.progress = Progress(
             TextColumn("{task.fields[answers]} answers"),
@@ -125,22 +124,23 @@ class Bar(AbstractContextManager["Bar"]):
     def step(self, event: "StepEvent") -> None:
         """Count the positions made known, within the answer's budget."""
         index = event.request
-        self.seen[index] = min(self.seen[index] + len(event.columns), self.budgets[index])
+        self.tokens[index] = min(self.tokens[index] + len(event.columns), self.budgets[index])
         self._show()
 
     def finished(self, event: "Finished") -> None:
-        """Count an answer and the tokens that it has in the end."""
-        self.answers += 1
-        self.tokens += len(event.generation.ids)
-        self.seen[event.request] = self.budgets[event.request]
+        """Count an answer, with the tokens that it has in the end."""
+        self.whole.add(event.request)
+        self.tokens[event.request] = len(event.generation.ids)
         self._show()
 
     def _show(self) -> None:
         seconds = time.perf_counter() - self.start
+        tokens = sum(self.tokens)
+        saved = sum(self.budgets[index] - self.tokens[index] for index in self.whole)
         self.progress.update(
             self.task,
-            completed=sum(self.seen),
-            answers=f"{self.answers}/{len(self.budgets)}",
-            tokens=self.tokens,
-            speed=self.tokens / seconds if seconds else 0.0,
+            completed=tokens + saved,
+            answers=f"{len(self.whole)}/{len(self.budgets)}",
+            tokens=tokens,
+            speed=tokens / seconds if seconds else 0.0,
         )

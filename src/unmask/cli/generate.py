@@ -124,7 +124,7 @@ def _show(
             "answers": answers,
             **results.measured(decoded),
         }
-        click.echo(json.dumps(document, ensure_ascii=False, indent=1))
+        click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not output:
         click.echo(results.as_lines(answers) if lines else _texts(decoded), nl=not lines)

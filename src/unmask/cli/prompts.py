@@ -6,8 +6,7 @@ Reads and checks everything before weights are loaded, so that a bad line is rep
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 import click
 import msgspec
@@ -56,11 +55,8 @@ def from_lines(source: str) -> list[Item]:
     """Prompts of a JSON lines file, or of standard input for `-`; empty lines are passed over."""
     name = "standard input" if source == "-" else source
     try:
-        if source == "-":
-            items = list(_read_lines(click.get_text_stream("stdin", encoding="utf-8"), name))
-        else:
-            with Path(source).open(encoding="utf-8") as stream:
-                items = list(_read_lines(stream, name))
+        with click.open_file(source, encoding="utf-8") as stream:
+            items = list(_read_lines(stream, name))
     except FileNotFoundError:
         raise UnmaskError(f"{source}: no such file; --input takes a JSON lines file.") from None
     except UnicodeDecodeError:
@@ -70,7 +66,7 @@ def from_lines(source: str) -> list[Item]:
     return items
 
 
-def _read_lines(stream: TextIO, name: str) -> Iterator[Item]:
+def _read_lines(stream: IO[str], name: str) -> Iterator[Item]:
     for number, text in enumerate(stream, 1):
         if not text.strip():
             continue

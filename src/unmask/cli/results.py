@@ -40,7 +40,6 @@ def measured(decoded: Decoded) -> dict[str, Any]:
 def summary(decoded: Decoded) -> str:
     """One line: tokens, speed, forwards by kind, how the answers ended."""
     steps = decoded.steps()
-    total = sum(steps.values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in steps.items() if count)
     reasons = [generation.finish_reason for generation in decoded.generations]
     ends = ", ".join(
@@ -48,8 +47,8 @@ def summary(decoded: Decoded) -> str:
         for reason in dict.fromkeys(reasons)
     )
     return (
-        f"{decoded.tokens} tokens in {decoded.seconds:.2f} s ({decoded.tokens_per_second:.1f} tokens/s) | "
-        f"{total} forwards ({kinds}), {decoded.tokens / total:.2f} tokens per forward | finished by {ends}"
+        f"{decoded.tokens} tokens in {decoded.seconds:.2f} s ({decoded.tokens_per_second:.1f} tokens/s), "
+        f"{sum(steps.values())} forwards ({kinds}), finished by {ends}"
     )
 
 

@@ -17,13 +17,12 @@ from unmask.conformance.vectors import Answer, Vector
 from unmask.engine.decider import Scripted
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, Generation
-from unmask.loading import load
-from unmask.engine.policy import Policy
 from unmask.engine.prompt import Request
+from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 
-PolicyFromSpec = Callable[[Mapping[str, Any]], Policy | None]
-"""Makes a policy of a vector's `policy` field; None where there is no such policy."""
+PolicyFromSpec = Callable[[Mapping[str, Any]], Any]
+"""Makes what `Engine.stream` takes as a policy of a vector's `policy` field; None where it cannot."""
 
 Script = dict[int, list[list[tuple[int, int]]]]
 """For each request, the columns and tokens of each step that made any known."""
@@ -58,19 +57,20 @@ class Outcome:
         return self.tokens_equal is False or self.steps_equal is False
 
 
-def no_policy(spec: Mapping[str, Any]) -> Policy | None:  # noqa: ARG001 (the signature of PolicyFromSpec)
+def no_policy(spec: Mapping[str, Any]) -> None:
     """Know no policy."""
-    return None
 
 
-def runner_for(vector: Vector, policy_from_spec: PolicyFromSpec) -> Policy | None | Skipped:
-    """The policy that a vector runs under (None is the baseline), or why it cannot be run."""
+def policy_of(vector: Vector, policy_from_spec: PolicyFromSpec) -> Any:
+    """What a vector runs under (None is the baseline), or Skipped with the reason why it cannot be run."""
     if vector.estimator is not None:
         return Skipped("scoring")
     if vector.policy is None:
         return None
     policy = policy_from_spec(vector.policy)
-    return policy or Skipped(f"policy {vector.policy.get('kind', '?')} not yet supported")
+    if policy is None:
+        return Skipped(f"policy {vector.policy.get('kind', '?')} not yet supported")
+    return policy
 
 
 def check(
@@ -81,7 +81,7 @@ def check(
     policy_from_spec: PolicyFromSpec = no_policy,
 ) -> Outcome:
     """Run one vector; its checkpoint is written to `scratch`, where the next vector may find it."""
-    policy = runner_for(vector, policy_from_spec)
+    policy = policy_of(vector, policy_from_spec)
     if isinstance(policy, Skipped):
         return Outcome(vector=vector.name, skipped=policy.reason)
     folder = _checkpoint(vector, scratch)
@@ -110,7 +110,7 @@ def _checkpoint(vector: Vector, scratch: Path) -> Path:
 
 
 def _record(
-    engine: Engine, vector: Vector, policy: Policy | None, decider: Scripted | None = None
+    engine: Engine, vector: Vector, policy: Any, decider: Scripted | None = None
 ) -> tuple[list[Generation], Script]:
     """Decode all prompts of a vector together, writing down every step."""
     requests = [

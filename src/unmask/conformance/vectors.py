@@ -40,7 +40,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Vector(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded decoding, or rows of scores."""
 
-    name: str
     checkpoint: Recipe
     decode: dict[str, Any] = {}
     """Decode settings, with one `max_new_tokens` for each prompt."""
@@ -54,6 +53,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     """Smallest gaps between the best two logits, and between a confidence and the threshold."""
     estimator: str | None = None
     """Present in vectors of scores, which have no prompts."""
+    name: str = ""
+    """The file's name, without .json."""
 
     @property
     def smallest_margin(self) -> float | None:
@@ -90,6 +91,7 @@ def read_vector(file: Path) -> Vector:
     except (OSError, msgspec.DecodeError) as error:
         raise UnmaskError(f"{file} cannot be read as JSON ({error}).") from None
     vector = build(Vector, values, f"{file} is no conformance vector")
+    vector = msgspec.structs.replace(vector, name=file.stem)
     _refuse_incomplete(vector, file)
     return vector
 

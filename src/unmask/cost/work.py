@@ -14,7 +14,7 @@ class Work:
 
     kind: str
     rows: int
-    """Rows fed."""
+    """Rows that the baseline feeds in such a forward."""
     pairs: int
     """Query-key pairs that one layer's attention computes for these rows."""
     reads: int
@@ -23,6 +23,19 @@ class Work:
     """Rows through the attention of each layer; None means all rows in every layer."""
     mlp: tuple[int, ...] | None = None
     """Rows through the MLP of each layer; None means all rows in every layer."""
+
+    def attention_rows(self, layer: int) -> int:
+        """Rows that went through a layer's attention."""
+        return self.rows if self.attention is None else self.attention[layer]
+
+    def mlp_rows(self, layer: int) -> int:
+        """Rows that went through a layer's MLP."""
+        return self.rows if self.mlp is None else self.mlp[layer]
+
+    @property
+    def in_full(self) -> "Work":
+        """The same forward with nothing skipped."""
+        return Work(self.kind, self.rows, self.pairs, self.reads)
 
 
 @dataclass(slots=True)
@@ -41,18 +54,39 @@ class Ledger:
         return self._sum((work.kind, count) for work, count in self.entries.items())
 
     def rows(self) -> dict[str, int]:
-        """Rows fed, by kind."""
+        """Rows of these forwards, by kind, before anything was skipped."""
         return self._sum((work.kind, count * work.rows) for work, count in self.entries.items())
 
     def layer_calls(self) -> list[int]:
         """For each layer, the number of forwards in which any of its branches ran on any row."""
-        calls = [0] * self.layers
+        return [
+            sum(
+                count
+                for work, count in self.entries.items()
+                if work.attention_rows(layer) or work.mlp_rows(layer)
+            )
+            for layer in range(self.layers)
+        ]
+
+    def branch_rows(self) -> int:
+        """Rows through attention plus rows through MLP, summed over layers: what was really computed."""
+        return sum(
+            count * (work.attention_rows(layer) + work.mlp_rows(layer))
+            for work, count in self.entries.items()
+            for layer in range(self.layers)
+        )
+
+    def in_full(self) -> "Ledger":
+        """The ledger of the same forwards with nothing skipped."""
+        full = Ledger(self.layers)
         for work, count in self.entries.items():
-            for layer in range(self.layers):
-                attention = work.rows if work.attention is None else work.attention[layer]
-                mlp = work.rows if work.mlp is None else work.mlp[layer]
-                calls[layer] += count if attention or mlp else 0
-        return calls
+            full.entries[work.in_full] += count
+        return full
+
+    def reuse_fraction(self) -> float:
+        """Share of the layer work of these forwards that was not done."""
+        full = self.in_full().branch_rows()
+        return 1 - self.branch_rows() / full if full else 0.0
 
     def merged(self, other: "Ledger") -> "Ledger":
         """Return the work of both."""
@@ -67,4 +101,10 @@ class Ledger:
 
     def as_dict(self) -> dict[str, object]:
         """A summary for programs."""
-        return {"steps": self.steps(), "rows": self.rows(), "layer_calls": self.layer_calls()}
+        return {
+            "steps": self.steps(),
+            "rows": self.rows(),
+            "layer_calls": self.layer_calls(),
+            "branch_rows": self.branch_rows(),
+            "reuse_fraction": self.reuse_fraction(),
+        }

@@ -223,7 +223,8 @@ def _relative_change(now_TD: Tensor, then_TD: Tensor) -> Tensor:
     """Length of the change over length of the old value, row by row, in fp32."""
     then = then_TD.float()
     change_T: Tensor = torch.linalg.vector_norm(now_TD.float() - then, dim=-1)
-    return change_T / torch.linalg.vector_norm(then, dim=-1).clamp_(min=1e-12)
+    length_T: Tensor = torch.linalg.vector_norm(then, dim=-1)
+    return change_T / length_T.clamp_(min=1e-12)
 
 
 def _finite(x_TD: Tensor) -> bool:

@@ -27,9 +27,23 @@ Prompt: TypeAlias = str | Sequence[int] | Sequence[Message] | Request
 
 def as_requests(prompts: Prompt | Sequence[Prompt]) -> list[Request]:
     """Accept one prompt or many; a list of ids and a chat are one prompt each."""
-    if isinstance(prompts, str | Request) or _is_ids(prompts) or _is_chat(prompts):
-        prompts = [prompts]
-    return [prompt if isinstance(prompt, Request) else Request(prompt) for prompt in prompts]
+    if isinstance(prompts, Request):
+        return [prompts]
+    if isinstance(prompts, str) or _is_ids(prompts) or _is_chat(prompts):
+        return [Request(prompts)]
+    return [_as_request(prompt) for prompt in prompts]
+
+
+def _as_request(prompt: object) -> Request:
+    if isinstance(prompt, Request):
+        return prompt
+    if isinstance(prompt, str) or _is_ids(prompt) or _is_chat(prompt):
+        return Request(prompt)
+    if isinstance(prompt, list | tuple) and not prompt:
+        raise UnmaskError("A prompt is empty; give at least one token.")
+    raise UnmaskError(
+        "A prompt must be a string, a list of token ids, or a list of {role, content} messages."
+    )
 
 
 def encode(
@@ -41,14 +55,8 @@ def encode(
         ids = text_ids(prompt)
     elif _is_chat(prompt):
         ids = chat_ids(prompt)
-    elif _is_ids(prompt):
-        ids = list(prompt)
-    elif len(prompt) == 0:
-        ids = []
     else:
-        raise UnmaskError(
-            "A prompt must be a string, a list of token ids, or a list of {role, content} messages."
-        )
+        ids = list(prompt) if _is_ids(prompt) else []
     if not ids:
         raise UnmaskError("A prompt is empty; give at least one token.")
     return ids

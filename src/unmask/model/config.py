@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
 
 RUNNABLE = {"Fast_dLLM_Qwen", "qwen2"}
@@ -38,6 +39,19 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     def queries_per_kv(self) -> int:
         """Query heads that share one key/value head."""
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def shape(self) -> ModelShape:
+        """The numbers that costs depend on."""
+        return ModelShape(
+            layers=self.num_layers,
+            hidden=self.hidden_size,
+            ffn=self.intermediate_size,
+            heads=self.num_heads,
+            kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            vocabulary=self.vocab_size,
+        )
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of every tensor that a checkpoint of this architecture holds."""

@@ -35,21 +35,16 @@ def draw_weights(recipe: dict[str, Any]) -> Weights:
 
 
 def _scaled(name: str, values: Draw, logit_scale: float, mask_token: int | None) -> Draw:
-    if "norm" in name:
-        return 1.0 + 0.1 * values
-    if name.endswith("bias"):
-        return 0.1 * values
     if "embed_tokens" in name:
         return values
-    fan_in = float(values.shape[1]) ** 0.5
-    if "lm_head" in name:
-        head = values * logit_scale / fan_in
-        if mask_token is not None:
-            head[mask_token] = 0.0
-        return head
-    if "q_proj" in name or "k_proj" in name:
-        return values * 1.5 / fan_in
-    return values / fan_in
+    if values.ndim == 1:
+        base, spread = (1.0, 0.1) if "norm" in name else (0.0, 0.1)
+        return np.add(base, spread * values)
+    scale = 1.5 if "q_proj" in name or "k_proj" in name else logit_scale if "lm_head" in name else 1.0
+    scaled: Draw = values * scale / values.shape[1] ** 0.5
+    if "lm_head" in name and mask_token is not None:
+        scaled[mask_token] = 0.0
+    return scaled
 
 
 def digest(weights: Weights) -> str:

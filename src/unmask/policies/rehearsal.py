@@ -1,0 +1,57 @@
+"""A decoding without a model: the same rows, rules and plans, with a script in place of logits.
+
+What it counts is what the engine would count for the same steps, so savings and dead plans are known
+before anything runs. Measured drift is taken as zero: the most an adaptive policy can ever reuse.
+"""
+
+from dataclasses import dataclass
+from itertools import cycle
+
+from unmask.cost import Ledger
+from unmask.engine.policy import Policy
+from unmask.engine.row import BlockRules, Row
+from unmask.engine.schedule import Piece, next_piece, remember, work_of
+from unmask.engine.step_plan import FULL, Kind
+
+MASK, TOKEN = -1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How a decoding is assumed to go."""
+
+    prompt_tokens: int = 128
+    new_tokens: int = 256
+    block_size: int = 32
+    sub_block_size: int = 8
+    block_cache: bool = True
+    unmasked: tuple[int, ...] = (3, 3, 2, 2, 2, 2, 2)
+    """Positions that each denoising step unmasks, in order and then from the start again.
+
+    The default (14 steps a block) is about what a trained model does at threshold 0.9; a probe's
+    trace knows what yours does.
+    """
+
+
+def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
+    """Walk a policy through the script and return the work it would do."""
+    rules = BlockRules(script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset())
+    row = Row(0, [TOKEN] * script.prompt_tokens, script.new_tokens, rules, layers)
+    counts = cycle(script.unmasked)
+    while not row.finish_reason:
+        if row.needs_prefill:
+            piece = Piece(
+                row, Kind.PREFILL, FULL, row.columns(Kind.PREFILL), row.start, row.read_columns(Kind.PREFILL)
+            )
+        else:
+            piece = next_piece(row, policy, layers)
+        row.ledger.add(work_of(piece, layers))
+        if piece.plan.drift and row.ages:
+            row.drift = (0.0,) * layers
+        remember(piece)
+        row.fed(piece.kind, piece.columns)
+        denoising = piece.kind in (Kind.BLOCK, Kind.SUB)
+        for column in piece.reads[: next(counts)] if denoising else piece.reads:
+            row.write(column, TOKEN)
+        row.settle()
+    return row.ledger

@@ -1,0 +1,82 @@
+"""`unmask info`: what a checkpoint is, what it needs, whether it can be run."""
+
+import json
+from pathlib import Path
+
+from conftest import CONTEXT, Run
+
+from unmask.model.checkpoint import open_checkpoint
+from unmask.model.memory import kv_bytes, weight_bytes
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    file = folder / "config.json"
+    values = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
+
+
+def facts(run: Run, *arguments: object, exit_code: int = 0) -> dict[str, object]:
+    result = run("info", *arguments, "--json")
+    assert result.exit_code == exit_code, result.output
+    parsed: dict[str, object] = json.loads(result.stdout)
+    return parsed
+
+
+def test_a_usable_checkpoint(run: Run, text_model: Path):
+    result = run("info", text_model)
+    assert result.exit_code == 0
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert {"layers: 2", "block size: 32", "mask token: 257", "stop tokens: 256", "stored dtype: F32"} <= {
+        *lines
+    }
+    assert {"tokenizer: present", "chat template: present", "parameters: 32,160"} <= {*lines}
+    assert lines[-1] == "usable: yes"
+
+
+def test_a_checkpoint_without_tokenizer_is_usable(run: Run, bare_model: Path):
+    given = facts(run, bare_model)
+    assert (given["tokenizer"], given["chat_template"], given["usable"]) == (False, False, True)
+
+
+def test_memory_is_that_of_the_weights_and_the_buffers(run: Run, bare_model: Path):
+    config = open_checkpoint(bare_model).config
+    memory = facts(run, bare_model, "--batch-size", 3, "--length", 100)["memory"]
+    assert memory == {
+        "batch_size": 3,
+        "length": 100,
+        "bytes": {
+            "float32": {"weights": config.parameters * 4, "kv": kv_bytes(config, 3, 128, 4)},
+            "16 bit": {"weights": weight_bytes(config, 2), "kv": kv_bytes(config, 3, 128, 2)},
+        },
+    }
+    assert kv_bytes(config, 3, 128, 4) == 2 * 2 * 3 * 128 * 2 * 8 * 4
+
+
+def test_a_length_beyond_the_context(run: Run, bare_model: Path):
+    given = facts(run, bare_model, "--length", CONTEXT + 1, exit_code=2)
+    assert given["reason"] == f"length {CONTEXT + 1} exceeds the context of {CONTEXT} tokens."
+
+
+def test_without_mask_token(run: Run, spoiled: Path):
+    change_config(spoiled, mask_token_id=None)
+    assert facts(run, spoiled)["mask_token"] == 257, "the tokenizer knows it"
+    for file in spoiled.glob("tokenizer*"):
+        file.unlink()
+    result = run("info", spoiled)
+    assert result.exit_code == 2
+    assert (
+        result.stdout.splitlines()[-1]
+        .strip()
+        .startswith("usable: no, because the checkpoint names no mask token")
+    )
+
+
+def test_without_block_size(run: Run, spoiled: Path):
+    change_config(spoiled, bd_size=None)
+    assert "names no block size" in str(facts(run, spoiled, exit_code=2)["reason"])
+
+
+def test_json_says_why_nothing_can_be_read(run: Run, tmp_path: Path):
+    given = facts(run, tmp_path / "nowhere", exit_code=2)
+    assert given["usable"] is False
+    assert "no such folder" in str(given["reason"])

@@ -1,0 +1,175 @@
+"""Recorded decodings: the golden folder passes, differences are found and named, broken folders refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from unmask.cli import app
+from unmask.conformance.check import check
+from unmask.conformance.vectors import read_vector
+from unmask.engine.policy import Full
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["conformance", *map(str, arguments)], prog_name="unmask")
+
+
+def copy(folder: Path, *names: str) -> None:
+    for name in names:
+        shutil.copy(GOLDEN / f"{name}.json", folder)
+
+
+def change(folder: Path, name: str, **changes: Any) -> None:
+    values = json.loads((GOLDEN / f"{name}.json").read_text()) | changes
+    (folder / f"{name}.json").write_text(json.dumps(values))
+
+
+def read(name: str) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
+    return values
+
+
+def test_the_golden_folder_passes():
+    result = run(GOLDEN, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    files = {file.stem for file in GOLDEN.glob("*.json")}
+    assert {vector["vector"] for vector in report["vectors"]} == files
+    later = {name for name in files if name.startswith(("reuse_", "loglikelihood_"))}
+    assert {vector["vector"] for vector in report["vectors"] if vector["skipped"]} <= later
+    assert report["different"] == 0
+    assert report["equal"] + report["skipped"] == len(files)
+    assert sum(vector["steps_equal"] is True for vector in report["vectors"]) >= 24
+
+
+def test_the_table(tmp_path: Path):
+    copy(tmp_path, "single_thr0.5", "single_stop0", "loglikelihood_first_token")
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    assert rows["single_thr0.5"] == ["single_thr0.5", "equal", "equal", "-", "2.2e-04"]
+    assert rows["single_stop0"][:4] == ["single_stop0", "equal", "-", "-"]
+    assert rows["loglikelihood_first_token"][3:] == ["skipped:", "scoring"]
+    assert result.stdout.endswith("2 equal, 0 different, 1 skipped (float32)\n")
+
+
+def test_a_differing_token_is_found(tmp_path: Path):
+    name = "single_thr0.5"
+    expect = read(name)["expect"]
+    expect[0]["ids"][11] += 1
+    change(tmp_path, name, expect=expect)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    ids = expect[0]["ids"]
+    assert f"position 11: {ids[11] - 1}, expected {ids[11]}" in result.stdout
+    assert "0 equal, 1 different" in result.stdout
+
+
+DIFFERENCES: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "steps": ("single_thr0.5", {"forwards": {"prefill": 1, "block": 8, "commit": 2}}, None),
+    "length": (
+        "single_thr0.5",
+        {"expect": [{"ids": read("single_thr0.5")["expect"][0]["ids"][:-1]}]},
+        "position 56: 57",
+    ),
+    "finish": (
+        "single_stop0",
+        {"expect": [read("single_stop0")["expect"][0] | {"finish": "length"}]},
+        "finished by stop",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENCES)
+def test_other_differences_are_found(tmp_path: Path, case: str):
+    name, changes, words = DIFFERENCES[case]
+    change(tmp_path, name, **changes)
+    outcome = check(read_vector(tmp_path / f"{name}.json"), tmp_path)
+    assert outcome.failed
+    assert words in outcome.first_difference if words and outcome.first_difference else words is None
+    assert run(tmp_path).exit_code == 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_other_dtypes_report_agreement_under_forced_tokens(tmp_path: Path, dtype: str):
+    copy(tmp_path, "single_thr0.5", "batch0_nocache")
+    result = run(tmp_path, "--dtype", dtype, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["different"] == 0
+    tokens = sum(
+        len(answer["ids"]) for name in ("single_thr0.5", "batch0_nocache") for answer in read(name)["expect"]
+    )
+    assert report["positions"] >= tokens, "every token of an answer is compared"
+    assert 0.9 * report["positions"] < report["agreed"] <= report["positions"]
+    assert f"{dtype} agrees" in run(tmp_path, "--dtype", dtype).stdout
+
+
+def test_float32_forced_on_itself_agrees_everywhere(tmp_path: Path):
+    outcome = check(read_vector(GOLDEN / "single_len31.json"), tmp_path, dtype="float64")
+    assert outcome.positions == outcome.agreed
+
+
+def test_a_policy_is_made_by_the_function_given(tmp_path: Path):
+    vector = read_vector(GOLDEN / "reuse_output_k1_first.json")
+    assert check(vector, tmp_path).skipped == "policy layer_reuse not yet supported"
+    asked = []
+
+    def policy_from_spec(spec: Any) -> Full:
+        asked.append(spec)
+        return Full()  # what k = 1 amounts to
+
+    outcome = check(vector, tmp_path, policy_from_spec=policy_from_spec)
+    assert asked == [vector.policy]
+    assert (outcome.tokens_equal, outcome.steps_equal) == (True, True)
+
+
+BROKEN: dict[str, tuple[Any, str]] = {
+    "no JSON": ("{", "cannot be read as JSON"),
+    "no object": ([1], "is no conformance vector: Expected `object`"),
+    "no checkpoint": ({"prompts": [[1]]}, "missing required field `checkpoint`"),
+    "no seed": ({"checkpoint": {"logit_scale": 1, "config": {}}}, "missing required field `seed`"),
+    "prompts": (read("single_thr0.5") | {"prompts": []}, "0 prompts, 1 expectations"),
+    "setting": (read("single_thr0.5") | {"decode": {"treshold": 1}}, "unknown field `treshold`"),
+    "threshold": (read("single_thr0.5") | {"decode": {"threshold": 2}}, "threshold is 2"),
+    "weights": (
+        read("single_thr0.5") | {"checkpoint": read("single_thr0.5")["checkpoint"] | {"seed": 4}},
+        "differ from those it was recorded with",
+    ),
+    "config": (
+        read("single_thr0.5")
+        | {"checkpoint": {"seed": 1, "logit_scale": 1, "config": {"model_type": "gpt2"}}},
+        "architecture 'gpt2' cannot be run",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_vectors_are_refused(tmp_path: Path, case: str):
+    content, words = BROKEN[case]
+    (tmp_path / "broken.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    refused(run(tmp_path), words)
+
+
+def test_folders_without_vectors_are_refused(tmp_path: Path):
+    refused(run(tmp_path), "holds no conformance vectors")
+    refused(run(tmp_path / "nowhere"), "no such folder")
+
+
+def test_unknown_dtypes_and_devices_are_refused():
+    refused(run(GOLDEN, "--dtype", "int3"), "'int3' is no dtype")
+    refused(run(GOLDEN, "--device", "toaster"), "is no device")
+
+
+def refused(result: Result, words: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr

@@ -1,0 +1,143 @@
+"""A ledger's counts are the calls really made."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from checkpoints import Model, engine_of, small_model
+from decoding_cases import models, prompts, requests, specs
+from unmask.cost import Ledger
+from unmask.engine.engine import Engine
+from unmask.engine.forward import Outcome, Workspace
+from unmask.engine.prompt import Request
+from unmask.model.geometry import Segment
+from unmask.model.transformer import Transformer
+from unmask.spec import DecodeSpec
+
+
+class Watched(Transformer):
+    """Counts calls of every branch and rows whose logits are read."""
+
+    def __init__(self, whole: Transformer) -> None:
+        super().__init__(whole.config, whole.embedding_VD, whole.layers, whole.norm_D, whole.head)
+        self.attention_calls: Counter[int] = Counter()
+        self.mlp_calls: Counter[int] = Counter()
+        self.rows_read = 0
+
+    def attention(self, index: int, *rest: Any) -> Tensor:
+        self.attention_calls[index] += 1
+        return super().attention(index, *rest)
+
+    def mlp(self, index: int, *rest: Any) -> Tensor:
+        self.mlp_calls[index] += 1
+        return super().mlp(index, *rest)
+
+    def logits(self, x_ND: Tensor) -> Tensor:
+        self.rows_read += len(x_ND)
+        return super().logits(x_ND)
+
+
+class WatchedWorkspace(Workspace):
+    """Keeps the segments of every forward."""
+
+    forwards: list[list[Segment]]
+
+    def forward(self, tokens: Sequence[int], segments: Sequence[Segment], *rest: Any) -> Outcome:
+        assert len(tokens) == sum(len(segment.columns) for segment in segments)
+        self.forwards.append(list(segments))
+        return super().forward(tokens, segments, *rest)
+
+
+class WatchedEngine(Engine):
+    """Hands out workspaces that keep their forwards in one list."""
+
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
+        self.forwards: list[list[Segment]] = []
+
+    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+        workspace = WatchedWorkspace(self.transformer, slots, columns, block_size)
+        workspace.forwards = self.forwards
+        return workspace
+
+
+def watched(model: Model) -> tuple[WatchedEngine, Watched]:
+    transformer = Watched(model.engine.transformer)
+    return engine_of(WatchedEngine, model.engine, transformer), transformer
+
+
+def total(ledgers: list[Ledger], field: str) -> int:
+    return sum(count * getattr(work, field) for ledger in ledgers for work, count in ledger.entries.items())
+
+
+@given(models(), prompts(), specs())
+def test_a_request_alone(model: Model, prompt: list[int], spec: DecodeSpec) -> None:
+    engine, transformer = watched(model)
+    ledger = engine.generate([prompt], spec)[0].ledger
+
+    steps = ledger.steps()
+    assert sum(steps.values()) == len(engine.forwards)
+    calls = [transformer.attention_calls[layer] for layer in range(len(transformer.layers))]
+    assert ledger.layer_calls() == calls
+    assert transformer.mlp_calls == transformer.attention_calls
+    segments = [segment for forward in engine.forwards for segment in forward]
+    assert total([ledger], "rows") == sum(len(segment.columns) for segment in segments)
+    assert total([ledger], "pairs") == sum(len(segment.columns) * segment.visible for segment in segments)
+    assert total([ledger], "reads") == transformer.rows_read
+
+    assert spec.block_size is not None
+    first_block = len(prompt) // spec.block_size
+    assert steps["prefill"] == (first_block > 0)
+    assert ledger.rows()["prefill"] == first_block * spec.block_size
+    fed = [len(segment.columns) for segment in segments[first_block:]]
+    assert ledger.rows()["sub"] == sum(rows for rows in fed if rows < spec.block_size) or (
+        spec.sub_block_size == spec.block_size
+    )
+    assert steps["block"] + steps["sub"] + steps["commit"] == len(fed)
+
+
+@given(models(), st.lists(requests(), min_size=2, max_size=4), specs(), st.integers(1, 4))
+def test_a_batch_shares_forwards_but_not_rows(
+    model: Model, rows: list[Request], spec: DecodeSpec, batch_size: int
+) -> None:
+    engine, transformer = watched(model)
+    ledgers = [answer.ledger for answer in engine.generate(rows, spec, batch_size=batch_size)]
+
+    segments = [segment for forward in engine.forwards for segment in forward]
+    assert total(ledgers, "rows") == sum(len(segment.columns) for segment in segments)
+    assert total(ledgers, "pairs") == sum(len(segment.columns) * segment.visible for segment in segments)
+    assert total(ledgers, "reads") == transformer.rows_read
+    assert set(transformer.attention_calls.values()) == {len(engine.forwards)}
+    assert len(engine.forwards) <= sum(sum(ledger.steps().values()) for ledger in ledgers)
+    assert all(len({segment.slot for segment in forward}) <= batch_size for forward in engine.forwards)
+
+
+def test_rows_at_different_steps_share_a_forward() -> None:
+    engine, _ = watched(small_model())
+    rows = [Request([row + 1] * (3 + 11 * row), 30) for row in range(4)]
+    ledgers = [answer.ledger for answer in engine.generate(rows, {"stop_tokens": ()})]
+    longest = max(sum(ledger.steps().values()) for ledger in ledgers)
+    assert len(engine.forwards) <= longest + 1
+
+
+def test_a_prefill_counts_once_however_it_is_chunked() -> None:
+    engine, _ = watched(small_model())
+    prompt = [place % 60 for place in range(1100)]
+    ledger = engine.generate([prompt], {"max_new_tokens": 1, "stop_tokens": ()})[0].ledger
+    prefills = [forward for forward in engine.forwards if forward[0].visible <= 1088]
+    assert len(prefills) == 2
+    assert ledger.steps()["prefill"] == 1
+    assert ledger.rows()["prefill"] == 1088
+    pairs = sum(len(segment.columns) * segment.visible for forward in prefills for segment in forward)
+    assert [work.pairs for work in ledger.entries if work.kind == "prefill"] == [pairs]
+
+
+def test_no_forward_needs_gradients() -> None:
+    engine = small_model().engine
+    for _ in engine.stream([[1, 2, 3]], {"max_new_tokens": 2, "stop_tokens": ()}):
+        assert not torch.is_inference_mode_enabled(), "the caller's code must not run in inference mode"

@@ -1,0 +1,103 @@
+"""When memory runs out the batch is halved, that is told and recorded, and the answers stay the same."""
+
+import pytest
+import torch
+
+from checkpoints import engine_of, small_model
+from unmask.engine.engine import Engine
+from unmask.engine.forward import Workspace
+from unmask.engine.prompt import Request
+from unmask.errors import UnmaskError
+
+FREE = {"stop_tokens": (), "max_new_tokens": 20}
+ROWS = [Request([row + 1] * (3 + 7 * row), 12 + row) for row in range(7)]
+
+
+class Narrow(Engine):
+    """Has memory for two requests."""
+
+    slots_that_fit = 2
+
+    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+        if slots > self.slots_that_fit:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().workspace(slots, columns, block_size)
+
+
+class Full(Narrow):
+    """Has memory for none."""
+
+    slots_that_fit = 0
+
+
+class FullLater(Engine):
+    """Runs out of memory once, in the middle of a decoding, after some answers are there."""
+
+    failures = 1
+
+    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+        return FailingWorkspace(self, slots, columns, block_size)
+
+
+class FailingWorkspace(Workspace):
+    def __init__(self, engine: FullLater, slots: int, columns: int, block_size: int) -> None:
+        super().__init__(engine.transformer, slots, columns, block_size)
+        self.engine = engine
+        self.calls = 0
+
+    def forward(self, *arguments, **named):  # type: ignore[no-untyped-def]
+        self.calls += 1
+        if self.engine.failures and self.calls == 12:
+            self.engine.failures -= 1
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+        return super().forward(*arguments, **named)
+
+
+def test_the_batch_is_halved_until_it_fits() -> None:
+    plain = small_model().engine
+    expected = plain.generate(ROWS, FREE)
+    with pytest.warns(UserWarning, match="halved") as told:
+        found = engine_of(Narrow, plain).generate(ROWS, FREE)
+    assert [answer.ids for answer in found] == [answer.ids for answer in expected]
+    assert [answer.ledger for answer in found] == [answer.ledger for answer in expected]
+    assert {answer.batch_size for answer in found} == {1}
+    assert ["from 7 to 3" in str(told[0].message), "from 3 to 1" in str(told[1].message)] == [True, True]
+
+
+def test_the_batch_is_halved_no_further_than_needed() -> None:
+    with pytest.warns(UserWarning, match="from 4 to 2"):
+        found = engine_of(Narrow, small_model().engine).generate(ROWS, FREE, batch_size=4)
+    assert {answer.batch_size for answer in found} == {2}
+
+
+def test_a_batch_that_fits_is_left_alone() -> None:
+    found = engine_of(Narrow, small_model().engine).generate(ROWS, FREE, batch_size=2)
+    assert {answer.batch_size for answer in found} == {2}
+
+
+def test_answers_given_before_are_kept_and_the_others_decoded_again() -> None:
+    plain = small_model().engine
+    rows = [Request([1, 2, 3], 2), *ROWS]
+    expected = plain.generate(rows, FREE, batch_size=4)
+    engine = engine_of(FullLater, plain)
+    with pytest.warns(UserWarning, match="from 4 to 2"):
+        found = engine.generate(rows, FREE, batch_size=4)
+    assert engine.failures == 0
+    assert [answer.ids for answer in found] == [answer.ids for answer in expected]
+    assert [answer.ledger for answer in found] == [answer.ledger for answer in expected]
+    assert {answer.batch_size for answer in found} == {4, 2}
+
+
+@pytest.mark.filterwarnings("ignore:Memory ran out")
+def test_a_single_request_without_memory_is_an_error_in_one_sentence() -> None:
+    with pytest.raises(UnmaskError, match=r"Memory ran out with a single request; .*\.$"):
+        engine_of(Full, small_model().engine).generate(ROWS, FREE)
+
+
+def test_other_errors_of_the_runtime_pass_through() -> None:
+    class Faulty(Engine):
+        def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+            raise RuntimeError("a driver problem")
+
+    with pytest.raises(RuntimeError, match="a driver problem"):
+        engine_of(Faulty, small_model().engine).generate(ROWS, FREE)
