@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from unmask.engine.engine import Engine
     from unmask.engine.events import Finished, Generation, StepEvent
     from unmask.engine.prompt import Request
+    from unmask.engine.score import ScoreRequest
     from unmask.loading import load
     from unmask.spec import DecodeSpec
 
@@ -27,11 +28,22 @@ _HOMES = {
     "Finished": "unmask.engine.events",
     "Generation": "unmask.engine.events",
     "Request": "unmask.engine.prompt",
+    "ScoreRequest": "unmask.engine.score",
     "StepEvent": "unmask.engine.events",
     "load": "unmask.loading",
 }
 
-__all__ = ["DecodeSpec", "Engine", "Finished", "Generation", "Request", "StepEvent", "UnmaskError", "load"]
+__all__ = [
+    "DecodeSpec",
+    "Engine",
+    "Finished",
+    "Generation",
+    "Request",
+    "ScoreRequest",
+    "StepEvent",
+    "UnmaskError",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ whatever kind of step they are at.
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -17,22 +16,13 @@ from unmask.engine.events import StepEvent
 from unmask.engine.forward import Workspace, not_finite_error
 from unmask.engine.policy import Policy
 from unmask.engine.row import Row
-from unmask.engine.sampling import GREEDY, Candidates, candidates, to_host, uniform
-from unmask.engine.schedule import Piece, next_piece, remember, work_of
+from unmask.engine.sampling import Candidates, Reader
+from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
 from unmask.engine.step_plan import FULL, Kind, StepPlan
 from unmask.model.geometry import Segment
 
 PREFILL_ROWS = 1024
 """Rows of one prefill forward, so that long prompts need no memory in proportion."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """How candidates are taken from logits."""
-
-    mask_token: int
-    temperature: float = 0.0
-    top_p: float = 1.0
 
 
 class Decoder:
@@ -43,36 +33,42 @@ class Decoder:
         workspace: Workspace,
         policy: Policy,
         decider: Decider,
-        draws: Draws,
+        reader: Reader,
         on_settled: Callable[[Row], None] | None = None,
     ) -> None:
         self.workspace = workspace
         self.policy = policy
         self.layers = len(workspace.transformer.layers)
         self.decider = decider
-        self.draws = draws
+        self.reader = reader
         self.on_settled = on_settled
         """Called when a row's answer has grown; may finish the row (stop strings do)."""
+        self.free = list(reversed(range(workspace.cache.slots)))
+        self.active: list[Row] = []
 
     def run(self, rows: Sequence[Row]) -> Iterator[StepEvent | Row]:
         """Decode all rows to their end, telling every step as it happens and every row as it leaves."""
-        waiting, active = deque(rows), list[Row]()
-        free = list(reversed(range(self.workspace.cache.slots)))
-        while waiting or active:
-            while free and waiting:
-                active.append(waiting.popleft())
-                active[-1].slot = free.pop()
-            yield from self._step(active)
-            for row in active:
-                if row.finish_reason:
-                    free.append(row.slot)
-                    yield row
-            active = [row for row in active if not row.finish_reason]
+        waiting = deque(rows)
+        while waiting or self.active:
+            while waiting and self._has_room(waiting[0]):
+                self._enter(waiting.popleft())
+            yield from self._step()
+            for row in [row for row in self.active if row.finish_reason]:
+                self.active.remove(row)
+                self.free.append(row.slot)
+                yield row
 
-    def _step(self, active: Sequence[Row]) -> Iterator[StepEvent]:
-        yield from self._prefill([row for row in active if row.needs_prefill])
+    def _has_room(self, row: Row) -> bool:  # noqa: ARG002 (some rows need more than one slot)
+        return bool(self.free)
+
+    def _enter(self, row: Row) -> None:
+        row.slot = self.free.pop()
+        self.active.append(row)
+
+    def _step(self) -> Iterator[StepEvent]:
+        yield from self._prefill([row for row in self.active if row.needs_prefill])
         groups: dict[StepPlan, list[Piece]] = {}
-        for row in active:
+        for row in self.active:
             if not row.finish_reason:
                 piece = next_piece(row, self.policy, self.layers)
                 groups.setdefault(piece.plan.shared, []).append(piece)
@@ -112,41 +108,24 @@ class Decoder:
 
     def _read(self, hidden_TD: torch.Tensor, pieces: Sequence[Piece]) -> list[Candidates]:
         """Candidates of every column to be predicted, each from the row one position to its left."""
-        places, uniforms, start = [], [], 0
+        places, start = [], 0
         for piece in pieces:
-            for column in piece.reads:
-                places.append(start + piece.columns.index(column - 1))
-                uniforms.append(self._uniform(piece, column))
+            places += [start + piece.columns.index(column - 1) for column in piece.reads]
             start += piece.kept
         if not places:
             return [Candidates([], []) for _ in pieces]
         read_N = torch.tensor(places).to(hidden_TD.device, non_blocking=True)
-        logits_NV = self.workspace.transformer.logits(hidden_TD[read_N])
-        found = to_host(
-            candidates(logits_NV, self.draws.mask_token, uniforms, self.draws.temperature, self.draws.top_p)
-        )
-        return self._split(found, pieces)
+        found = self.reader.read(self.workspace.transformer.logits(hidden_TD[read_N]), pieces)
+        for piece, part in zip(pieces, found, strict=True):
+            if any(map(math.isnan, part.confidences)):
+                raise self._diagnose(piece.row)
+        return found
 
     def _note_drift(self, drift_BL: torch.Tensor, pieces: Sequence[Piece]) -> None:
         """Keep what a plan measured, where there was an earlier step of the block to compare with."""
         for piece, drift in zip(pieces, drift_BL.tolist(), strict=True):
-            if piece.row.ages:
+            if measures_drift(piece):
                 piece.row.drift = tuple(drift)
-
-    def _split(self, found: Candidates, pieces: Sequence[Piece]) -> list[Candidates]:
-        parts, start = [], 0
-        for piece in pieces:
-            stop = start + len(piece.reads)
-            parts.append(Candidates(found.tokens[start:stop], found.confidences[start:stop]))
-            if any(map(math.isnan, parts[-1].confidences)):
-                raise self._diagnose(piece.row)
-            start = stop
-        return parts
-
-    def _uniform(self, piece: Piece, column: int) -> float:
-        if self.draws.temperature == 0 or piece.kind in (Kind.COMMIT, Kind.PREFILL):
-            return GREEDY
-        return uniform(piece.row.seed, column, piece.row.total_steps)
 
     def _take(self, piece: Piece, found: Candidates) -> Iterator[StepEvent]:
         row, kind = piece.row, piece.kind
@@ -159,7 +138,7 @@ class Decoder:
             writes = self.decider.denoised(row, piece.reads, found)
         else:
             writes = self.decider.committed(row, piece.reads[0], found) if piece.reads else []
-        row.fed(kind, piece.columns)
+        row.fed(kind, keys_written(piece))
         for column, token, _ in writes:
             row.write(column, token)
         known = row.frontier

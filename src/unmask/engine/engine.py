@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from unmask.engine.decider import ByConfidence, Decider
-from unmask.engine.decode import Decoder, Draws
+from unmask.engine.decode import Decoder
 from unmask.engine.events import Finished, Generation, StepEvent
 from unmask.engine.forward import Workspace
 from unmask.engine.policy import Full, Policy
 from unmask.engine.prompt import Prompt, Request, as_requests, encode
 from unmask.engine.row import BlockRules, Row
-from unmask.engine.sampling import request_seed
+from unmask.engine.sampling import Sampler, request_seed
+from unmask.engine.score import EstimatorName, Order, ScoreRequest, Scores, score
 from unmask.engine.stopping import StopStrings
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig
@@ -116,6 +117,22 @@ class Engine:
             except RuntimeError as error:
                 batch_size = _halved(min(batch_size, len(missing)), error)
 
+    def score(
+        self,
+        requests: Sequence[ScoreRequest],
+        estimator: EstimatorName = "chain",
+        order: Order = "confidence",
+        decode: DecodeSpec | Mapping[str, Any] | None = None,
+        policy: Any = None,
+        batch_size: int = DEFAULT_BATCH,
+        progress: Callable[[int], None] | None = None,
+    ) -> Scores:
+        """Score targets behind prefixes: generation with forced tokens, through the same forward and policies."""
+        spec = (
+            decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode or {}, "Decode settings")
+        )
+        return score(self, requests, estimator, order, spec, self._policy(policy), batch_size, progress)
+
     def _policy(self, policy: Any) -> Policy:
         if policy is None:
             return Full()
@@ -142,8 +159,8 @@ class Engine:
         size = rows[0].rules.block_size
         columns = max(-(-row.end // size) * size for row in rows)
         workspace = self.workspace(min(batch_size, len(rows)), columns, size)
-        draws = Draws(self.mask_token, spec.temperature, spec.top_p)
-        decoder = Decoder(workspace, policy, decider or ByConfidence(spec.threshold), draws, stops)
+        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p)
+        decoder = Decoder(workspace, policy, decider or ByConfidence(spec.threshold), sampler, stops)
         yield from decoder.run(rows)
 
     def _row(self, index: int, request: Request, ids: list[int], spec: DecodeSpec) -> Row:

@@ -49,6 +49,12 @@ class FeatureStore:
         """The rows at `places` as last remembered; a view or a copy, not to be written to."""
         return self._buffer(name)[places]
 
+    def copy_slot(self, source: int, target: int) -> None:
+        """Give one slot the rows of another."""
+        size = self._block_size
+        for buffer in self._buffers.values():
+            buffer[target * size : (target + 1) * size] = buffer[source * size : (source + 1) * size]
+
     def _buffer(self, name: Hashable) -> Tensor:
         if name not in self._buffers:
             width, model = self._transformer.config.hidden_size, self._transformer

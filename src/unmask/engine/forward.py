@@ -73,6 +73,12 @@ class Workspace:
             return Outcome(self.features.recall((Unit.OUTPUT, 0, len(plan.ops)), places))
         return self._planned(_Stream(*self._open(tokens, segments), places), segments, plan, selection)
 
+    def copy_slot(self, source: int, target: int, columns: int) -> None:
+        """Give one slot the keys, values and features of another, as far as `columns`."""
+        for buffer in (*self.cache.keys, *self.cache.values):
+            buffer[target, :columns] = buffer[source, :columns]
+        self.features.copy_slot(source, target)
+
     def _planned(
         self,
         stream: _Stream,

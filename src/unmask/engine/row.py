@@ -58,8 +58,10 @@ class Row:
         """Columns of the block whose token is newer than its keys."""
         self.remembered: dict[Feature, int] = {}
         """For each feature, a bit for every position of this block that it was refreshed for."""
+        self.measured: dict[int, int] = {}
+        """For each layer, a bit for every position of this block whose input to it was remembered."""
         self.ages: list[int] = []
-        """For each layer, steps since it last computed; empty before this block's first planned step."""
+        """For each layer, steps since it last computed; empty before this block's first step."""
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
         padding = self.start + rules.block_size - len(prompt)
@@ -107,8 +109,8 @@ class Row:
             return [self.start] if self.frontier == self.start else []
         return self.masked(self.sub_block)
 
-    def fed(self, kind: Kind, columns: Sequence[int]) -> None:
-        """Note that a forward wrote the keys of `columns`."""
+    def fed(self, kind: Kind, renewed: Sequence[int]) -> None:
+        """Note a forward of this kind, and the columns whose keys it has renewed."""
         if kind is Kind.PREFILL:
             self.needs_prefill = False
         elif kind is Kind.COMMIT:
@@ -118,7 +120,7 @@ class Row:
             self.total_steps += 1
             self.block_steps += kind is Kind.BLOCK
             self.has_block_keys = True
-            self.changed.difference_update(columns)
+            self.changed.difference_update(renewed)
 
     def write(self, column: int, token: int) -> None:
         """Make a column known."""
@@ -155,5 +157,6 @@ class Row:
         self.has_block_keys = False
         self.changed.clear()
         self.remembered.clear()
+        self.measured.clear()
         self.ages = []
         self.drift = ()

@@ -9,10 +9,14 @@ Shape legend: N positions, V vocabulary.
 import hashlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from unmask.engine.schedule import Piece
+from unmask.engine.step_plan import Kind
 
 GREEDY = -1.0
 """Stands for "no draw": the position takes its most likely token at any temperature."""
@@ -25,6 +29,43 @@ class Candidates:
 
     tokens: list[int]
     confidences: list[float]
+    logprobs: list[dict[int, float]] = field(default_factory=list)
+    """For each position, the log probability of the tokens that were asked for (scoring asks)."""
+
+
+class Reader(Protocol):
+    """Takes from logits what a decoding needs to know."""
+
+    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Candidates]:
+        """Candidates for each piece; the logits are those of all its reads, in order, and may be overwritten."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Reads the most likely tokens, or draws."""
+
+    mask_token: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+
+    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Candidates]:
+        """One candidate for each position."""
+        uniforms = (
+            [] if self.temperature == 0 else [self._uniform(p, column) for p in pieces for column in p.reads]
+        )
+        packed = candidates(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
+        found, parts, start = to_host(packed), [], 0
+        for piece in pieces:
+            stop = start + len(piece.reads)
+            parts.append(Candidates(found.tokens[start:stop], found.confidences[start:stop]))
+            start = stop
+        return parts
+
+    def _uniform(self, piece: Piece, column: int) -> float:
+        if piece.kind in (Kind.COMMIT, Kind.PREFILL):
+            return GREEDY
+        return uniform(piece.row.seed, column, piece.row.total_steps)
 
 
 def request_seed(decode_seed: int, prompt: Sequence[int], repeat: int) -> int:

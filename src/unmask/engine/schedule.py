@@ -39,7 +39,7 @@ def next_piece(row: Row, policy: Policy, layers: int) -> Piece:
     if kind is Kind.COMMIT or isinstance(policy, Full):
         plan = FULL
     else:
-        plan = policy.plan(view_of(row, kind, layers))
+        plan = _answer(policy, view_of(row, kind, layers))
     columns: Sequence[int] = row.columns(kind)
     reads = row.read_columns(kind)
     if plan is FULL:
@@ -50,6 +50,15 @@ def next_piece(row: Row, policy: Policy, layers: int) -> Piece:
     piece = Piece(row, kind, plan, columns, always, reads)
     _check(piece, layers)
     return piece
+
+
+def _answer(policy: Policy, view: StepView) -> StepPlan:
+    plan = policy.plan(view)
+    if not isinstance(plan, StepPlan):
+        raise UnmaskError(
+            f"The policy answered with {type(plan).__name__}; plan(view) must return a StepPlan."
+        )
+    return FULL if plan == FULL else plan
 
 
 def view_of(row: Row, kind: Kind, layers: int) -> StepView:
@@ -85,18 +94,62 @@ def work_of(piece: Piece, layers: int) -> Work:
     fed = [len(piece.columns) if layer < (probed or 0) else piece.kept for layer in range(layers)]
     attention = tuple(0 if _replays(plan, layer, Unit.ATTENTION) else fed[layer] for layer in range(layers))
     mlp = tuple(0 if _replays(plan, layer, Unit.MLP) else fed[layer] for layer in range(layers))
-    return Work(kind.value, rows, pairs, reads, attention, mlp)
+    whole = (rows,) * layers
+    return Work(
+        kind.value,
+        rows,
+        pairs,
+        reads,
+        None if attention == whole else attention,
+        None if mlp == whole else mlp,
+    )
 
 
 def remember(piece: Piece) -> None:
-    """Note which features the forward left behind, and how old each layer's last computation is."""
+    """Note what a denoising forward left behind, and how old each layer's last computation is."""
     row, plan = piece.row, piece.plan
-    if plan.ops:
-        positions = _bits(piece.columns[: piece.always], row.start)
-        for feature in features(plan, Op.REFRESH):
-            row.remembered[feature] = row.remembered.get(feature, 0) | positions
-        ages = row.ages or [0] * len(plan.ops)
-        row.ages = [age + 1 if op is Op.REPLAY else 0 for age, op in zip(ages, plan.ops, strict=True)]
+    layers = row.ledger.layers
+    if piece.kind not in (Kind.BLOCK, Kind.SUB):
+        return
+    if plan is FULL:
+        row.ages = [0] * layers
+        return
+    positions = _bits(piece.columns[: piece.always], row.start)
+    for feature in features(plan, Op.REFRESH):
+        row.remembered[feature] = row.remembered.get(feature, 0) | positions
+    for layer in _measured_layers(plan):
+        row.measured[layer] = row.measured.get(layer, 0) | positions
+    skipped = [plan.replays_everything or op is Op.REPLAY for op in plan.ops] or [False] * layers
+    ages = row.ages or [0] * layers
+    row.ages = [age + 1 if skip else 0 for age, skip in zip(ages, skipped, strict=True)]
+
+
+def keys_written(piece: Piece) -> Sequence[int]:
+    """The columns whose keys a forward has surely renewed in every layer.
+
+    A replayed attention writes none, and which competing rows ran is known to the device only.
+    """
+    if Op.REPLAY in piece.plan.ops and piece.plan.unit is not Unit.MLP:
+        return ()
+    return piece.columns[: piece.always]
+
+
+def measures_drift(piece: Piece) -> bool:
+    """Whether a forward compares every layer's input with one remembered for the same rows in this block."""
+    row, plan = piece.row, piece.plan
+    if not plan.drift or plan.replays_everything:
+        return False
+    needed = _bits(piece.columns, row.start)
+    return all(not needed & ~row.measured.get(layer, 0) for layer in range(row.ledger.layers))
+
+
+def _measured_layers(plan: StepPlan) -> Sequence[int]:
+    """Layers whose input the plan remembers."""
+    if plan.rows and plan.rows.probe_layer is not None:
+        return (plan.rows.probe_layer,)
+    if plan.drift and not plan.replays_everything:
+        return [layer for layer, op in enumerate(plan.ops) if op is not Op.REPLAY]
+    return ()
 
 
 def _replays(plan: StepPlan, layer: int, branch: Unit) -> bool:
@@ -113,8 +166,8 @@ def _chosen_columns(
     assert plan.rows is not None
     always = [row.start + position for position in plan.rows.always]
     among = [row.start + position for position in plan.rows.among] if plan.rows.count else []
-    allowed = set(columns)
-    if not allowed.issuperset(always) or not allowed.issuperset(among) or set(always) & set(among):
+    chosen = {*always, *among}
+    if not chosen.issubset(columns) or len(chosen) < len(always) + len(among):
         raise UnmaskError(
             "The policy's rows do not fit the step: they must be distinct positions that it feeds."
         )
@@ -122,28 +175,28 @@ def _chosen_columns(
         raise UnmaskError(
             "The policy leaves out a row whose logits are read: keep the predecessors of masked rows."
         )
-    if plan.rows.count > len(among):
-        raise UnmaskError(f"The policy asks for {plan.rows.count} of {len(among)} rows; lower the count.")
+    if not 0 <= plan.rows.count <= len(among):
+        raise UnmaskError(f"The policy asks for {plan.rows.count} of {len(among)} rows; correct the count.")
+    if not row.has_block_keys and len(always) + plan.rows.count < len(columns):
+        raise UnmaskError(
+            "The policy leaves out rows at a block's first step, when they have no keys yet; plan all rows."
+        )
     if not among and always == list(range(always[0], always[-1] + 1)):
         return range(always[0], always[-1] + 1), len(always)
     return always + among, len(always)
 
 
 def _check(piece: Piece, layers: int) -> None:
-    """Refuse a plan of the wrong length and a replay of what was not computed for these rows in this block."""
+    """Refuse a plan that does not fit the model or needs what was not computed for these rows in this block."""
     row, plan = piece.row, piece.plan
     if plan.ops and len(plan.ops) != layers:
         raise UnmaskError(f"The policy planned {len(plan.ops)} layers but the model has {layers}.")
-    probe_layer = plan.rows.probe_layer if plan.rows else None
-    if plan.rows and plan.rows.count and probe_layer is None:
-        raise UnmaskError("A policy that chooses rows by drift must name a probe layer.")
-    if probe_layer is not None:
-        if not 0 < probe_layer < layers:
-            raise UnmaskError(f"The probe layer is {probe_layer}; it must lie between 1 and {layers - 1}.")
-        if any(span.start < probe_layer and span.op is not Op.COMPUTE for span in spans(plan)):
-            raise UnmaskError(
-                "Layers below the probe layer must be computed: they tell which rows have drifted."
-            )
+    if plan.rows is not None:
+        _check_probe(piece, layers)
+    if plan.drift and (not plan.ops or plan.merge):
+        raise UnmaskError(
+            "Drift is measured layer by layer: plan an operation for every layer, with merge=False."
+        )
     needed = _bits(piece.columns, row.start)
     for unit, start, stop in features(plan, Op.REPLAY):
         if needed & ~row.remembered.get((unit, start, stop), 0):
@@ -151,6 +204,28 @@ def _check(piece: Piece, layers: int) -> None:
                 f"The policy replays the {unit.value} of layers {start} to {stop - 1} for rows that were not "
                 "refreshed in this block; plan a REFRESH first."
             )
+
+
+def _check_probe(piece: Piece, layers: int) -> None:
+    row, plan = piece.row, piece.plan
+    assert plan.rows is not None
+    probe_layer = plan.rows.probe_layer
+    if probe_layer is None:
+        if plan.rows.count:
+            raise UnmaskError("A policy that chooses rows by drift must name a probe layer.")
+        return
+    if not 0 < probe_layer < layers:
+        raise UnmaskError(f"The probe layer is {probe_layer}; it must lie between 1 and {layers - 1}.")
+    if plan.drift:
+        raise UnmaskError("A plan with a probe layer cannot measure drift as well; leave one of them out.")
+    if any(span.start < probe_layer and span.op is not Op.COMPUTE for span in spans(plan)):
+        raise UnmaskError("Layers below the probe layer must be computed: they tell which rows have drifted.")
+    competing = _bits(piece.columns[piece.always :], row.start)
+    if competing & ~row.measured.get(probe_layer, 0):
+        raise UnmaskError(
+            f"The policy chooses by drift among rows whose input to layer {probe_layer} was not remembered in "
+            "this block; plan them with that probe layer first."
+        )
 
 
 def _bits(columns: Sequence[int], start: int) -> int:

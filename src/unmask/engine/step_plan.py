@@ -103,7 +103,7 @@ def spans(plan: StepPlan) -> tuple[Span, ...]:
     parts: list[Span] = []
     for layer, op in enumerate(plan.ops):
         last = parts[-1] if parts else None
-        if last and last.op is op and (merged or op is Op.COMPUTE):
+        if last and last.op is op and (merged or (op is Op.COMPUTE and not plan.drift)):
             parts[-1] = Span(last.start, layer + 1, op)
         else:
             parts.append(Span(layer, layer + 1, op))

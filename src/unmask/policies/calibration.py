@@ -1,8 +1,12 @@
 """Chooses layers from a recorded trace: those whose replay would have been wrong by the least."""
 
+import zipfile
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unmask.errors import UnmaskError
 
@@ -12,15 +16,27 @@ def calmest_layers(trace: str | Path, unit: str, share: float, layers: int) -> t
     path = Path(trace)
     if not path.is_file():
         raise UnmaskError(f"{path}: no such trace; write one with `unmask probe --output {path}`.")
-    try:
-        with np.load(path) as content:
-            errors = content[f"error_{unit}"]
-    except (KeyError, OSError, ValueError):
+    errors = _recorded(path, f"error_{unit}")
+    if errors is None or errors.ndim != 3:
         raise UnmaskError(
             f"{path} is no trace of `unmask probe` with errors of unit {unit!r}; record it again."
-        ) from None
+        )
     if errors.shape[1] != layers:
         raise UnmaskError(f"{path} was recorded with {errors.shape[1]} layers but this model has {layers}.")
+    if np.isnan(errors).all(axis=(0, 2)).any():
+        raise UnmaskError(
+            f"{path} compares no two steps of a block; record longer answers with `unmask probe`."
+        )
     means = np.nanmean(errors, axis=(0, 2))
     count = max(1, round(share * layers))
     return tuple(sorted(int(layer) for layer in np.argsort(means, kind="stable")[:count]))
+
+
+def _recorded(path: Path, name: str) -> NDArray[Any] | None:
+    """An array of numbers from an .npz file; None where there is none."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
+        return None
+    return values if np.issubdtype(values.dtype, np.floating) else None

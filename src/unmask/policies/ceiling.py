@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from unmask.cost import Device, ModelShape, least_seconds, total_price
 from unmask.engine.policy import Full
 from unmask.policies.layer_reuse import chosen_layers
 from unmask.policies.registry import make_policy
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AdaptiveSpec, AnyPolicySpec, FullSpec, LayerReuseSpec, TrimSpec
+from unmask.spec import AdaptiveSpec, AnyPolicySpec, CombineSpec, FullSpec, LayerReuseSpec, TrimSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,10 @@ def _why_dead(spec: AnyPolicySpec) -> str | None:
         return "it is the baseline"
     if isinstance(spec, LayerReuseSpec) and spec.k == 1:
         return "k = 1 recomputes at every step"
-    if isinstance(spec, TrimSpec) and spec.keep == 1:
-        return "keep = 1 keeps every row"
+    if isinstance(spec, TrimSpec) and (spec.keep == 1 or spec.every == 1):
+        return (
+            "keep = 1 keeps every row" if spec.keep == 1 else "every = 1 recomputes every row at every step"
+        )
     if isinstance(spec, AdaptiveSpec) and (spec.budget == 0 or spec.cap == 0):
         return "its budget or its cap is 0"
     return None
@@ -57,14 +61,22 @@ def _never_met(spec: AnyPolicySpec) -> str:
 
 
 def canonical(spec: AnyPolicySpec, layers: int) -> object:
-    """Equal for two specs exactly when they must give the same plans for logits that are read."""
+    """Equal for two specs only when they must decode alike."""
     if _why_dead(spec):
         return "baseline"
     if isinstance(spec, LayerReuseSpec):
         # Output replay puts back the final hidden states, so it is the same whatever layers it names.
         chosen = None if spec.unit == "output" else chosen_layers(spec, layers)
-        return spec.unit, spec.k, frozenset(spec.on), spec.warmup, chosen
-    return spec
+        # A step whose number k divides computes anyway, warm-up or not.
+        warmup = spec.warmup + (spec.warmup % spec.k == 0)
+        return spec.unit, spec.k, frozenset(spec.on), warmup, chosen
+    if isinstance(spec, TrimSpec):
+        return "trim", spec.keep, spec.every, spec.probe_layer if spec.keep else None
+    if isinstance(spec, AdaptiveSpec):
+        return msgspec.structs.replace(spec, on=tuple(sorted(set(spec.on))))
+    if isinstance(spec, CombineSpec):
+        return canonical(spec.rows, layers), canonical(spec.layers, layers)
+    return msgspec.json.encode(spec, order="deterministic")
 
 
 def equal_by_construction(specs: Sequence[AnyPolicySpec], layers: int) -> list[list[int]]:

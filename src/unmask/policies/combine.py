@@ -22,9 +22,10 @@ class Combine:
     def of(cls, spec: CombineSpec, layers: int) -> "Combine":
         """Bind both specs to a model's depth, or say why they do not go together."""
         rows = Trim.of(spec.rows, layers)
-        if rows.keep == 1:
+        if rows.keep == 1 or rows.every == 1:
             raise UnmaskError(
-                "keep = 1 trims nothing, so there is nothing to combine; use the layer policy alone."
+                f"{'keep' if rows.keep == 1 else 'every'} = 1 trims nothing, so there is nothing to combine; "
+                "use the layer policy alone."
             )
         if isinstance(spec.layers, LayerReuseSpec):
             if spec.layers.k == 1:
@@ -36,6 +37,10 @@ class Combine:
                     "to be reused; reuse higher layers, lower probe_layer, or set keep = 0."
                 )
             return cls(rows, LayerReuse.of(spec.layers, layers))
+        if spec.layers.budget == 0 or spec.layers.cap == 0:
+            raise UnmaskError(
+                "A budget or cap of 0 reuses nothing, so there is nothing to combine; use trim alone."
+            )
         if rows.probe_layer is not None:
             raise UnmaskError(
                 "adaptive reuse and trim with keep > 0 both probe and would disturb each other; set keep = 0."

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from unmask.engine.policy import Full, Policy
@@ -49,6 +49,11 @@ def make_policy(policy: Policy | AnyPolicySpec | Mapping[str, Any] | None, layer
     if isinstance(policy, PolicySpec | Mapping):
         spec = policy_spec(policy)
         return MAKERS[type(spec)](spec, layers)
+    if not _plans(policy):
+        raise UnmaskError(
+            f"{policy!r} is no policy; give a spec such as {{'kind': 'layer_reuse', 'k': 2}}, or an object with "
+            "a method plan(view)."
+        )
     return policy
 
 
@@ -58,21 +63,31 @@ def _custom(spec: CustomSpec) -> Policy:
         policy = policy_class(**spec.options)
     except TypeError as error:
         raise UnmaskError(f"The policy {spec.target} cannot be made with its options: {error}.") from None
-    if not callable(getattr(policy, "plan", None)):
+    if not _plans(policy):
         raise UnmaskError(f"{spec.target} is no policy: it has no method plan(view).")
     return policy  # type: ignore[no-any-return]
 
 
 def _find(target: str) -> Any:
-    module_name, colon, attribute = target.partition(":")
-    if not colon:
-        named = entry_points(group=ENTRY_POINTS, name=target)
-        if not named:
-            raise UnmaskError(
-                f"No installed policy is called {target!r}; install its package or write package.module:Class."
-            )
-        return next(iter(named)).load()
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+        return _installed(target).load() if ":" not in target else _imported(target)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UnmaskError(f"The policy {target} cannot be imported: {error}.") from None
+
+
+def _imported(target: str) -> Any:
+    module_name, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module_name), attribute)
+
+
+def _installed(name: str) -> EntryPoint:
+    named = entry_points(group=ENTRY_POINTS, name=name)
+    if not named:
+        raise UnmaskError(
+            f"No installed policy is called {name!r}; install its package or write package.module:Class."
+        )
+    return next(iter(named))
+
+
+def _plans(policy: object) -> bool:
+    return callable(getattr(policy, "plan", None)) and not isinstance(policy, type)

@@ -10,7 +10,7 @@ from itertools import cycle
 from unmask.cost import Ledger
 from unmask.engine.policy import Policy
 from unmask.engine.row import BlockRules, Row
-from unmask.engine.schedule import Piece, next_piece, remember, work_of
+from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
 from unmask.engine.step_plan import FULL, Kind
 
 MASK, TOKEN = -1, 0
@@ -46,10 +46,10 @@ def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
         else:
             piece = next_piece(row, policy, layers)
         row.ledger.add(work_of(piece, layers))
-        if piece.plan.drift and row.ages:
+        if measures_drift(piece):
             row.drift = (0.0,) * layers
         remember(piece)
-        row.fed(piece.kind, piece.columns)
+        row.fed(piece.kind, keys_written(piece))
         denoising = piece.kind in (Kind.BLOCK, Kind.SUB)
         for column in piece.reads[: next(counts)] if denoising else piece.reads:
             row.write(column, TOKEN)

@@ -37,7 +37,7 @@ def listed_layers(items: Sequence[int | str], layers: int) -> tuple[int, ...]:
 
 def _range(item: str) -> range:
     first, dash, last = item.partition("-")
-    if not (first.isdigit() and (last.isdigit() or not dash)):
+    if not (first.isdecimal() and (last.isdecimal() or not dash)) or int(first) > int(last or first):
         raise UnmaskError(f"layers has {item!r}; write an index such as 4 or a range such as '4-9'.")
     return range(int(first), int(last or first) + 1)
 

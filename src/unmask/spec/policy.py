@@ -59,9 +59,12 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
             raise UnmaskError(
                 f"layers is {self.layers!r}; use first, middle, last, auto or a list of indices."
             )
-        if self.size is not None and not isinstance(self.layers, str):
-            raise UnmaskError("size goes with first, middle or last only; a list of layers has its own.")
-        if (self.layers == "auto") != (self.calibration is not None and self.share is not None):
+        if self.size is not None and self.layers not in ("first", "middle", "last"):
+            raise UnmaskError(
+                "size goes with first, middle or last only; other layers have their own number."
+            )
+        given = [value is not None for value in (self.calibration, self.share)]
+        if given != [self.layers == "auto"] * 2:
             raise UnmaskError(
                 'layers = "auto" needs calibration (a trace of `unmask probe`) and share, and only it.'
             )
@@ -105,7 +108,7 @@ class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):
         """Refuse values that mean nothing."""
         if not self.on:
             raise UnmaskError("on is empty; name the steps that may reuse: sub, block or both.")
-        if self.max_drift < 0:
+        if not self.max_drift >= 0:
             raise UnmaskError(f"max_drift is {self.max_drift}; it must not be negative.")
         if not 0 <= self.budget <= 1:
             raise UnmaskError(f"budget is {self.budget}; it must lie in [0, 1].")
