@@ -12,7 +12,7 @@ The last line is one JSON document; exit code 1 if the median of a case is beyon
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def compare(models: dict[str, Reference | Transformers], tokens_BT: Tensor, repe
 
 
 @torch.inference_mode()
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -133,7 +133,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--past", type=int, default=96, help="tokens in the cache, a multiple of 32")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if transformers is None:
         raise SystemExit(
             "honesty.py compares with transformers, which is not here: pip install transformers."

@@ -43,7 +43,11 @@ class Work:
     """What was fed to the network, by kind of forward."""
 
     forwards: Counter[str] = field(default_factory=Counter)
-    tokens_fed: Counter[str] = field(default_factory=Counter)
+    """Calls of the network."""
+    steps: Counter[str] = field(default_factory=Counter)
+    """The same, with a call for B rows of the batch counted B times."""
+    tokens: Counter[str] = field(default_factory=Counter)
+    """Tokens fed."""
 
 
 @torch.inference_mode()
@@ -156,7 +160,8 @@ class _Batch:
         mask_TL = positions_T[:, None] // size >= torch.arange(visible) // size
         tokens_BT = self.tokens_BC[:, fed]
         self.work.forwards[kind] += 1
-        self.work.tokens_fed[kind] += tokens_BT.numel()
+        self.work.steps[kind] += tokens_BT.shape[0]
+        self.work.tokens[kind] += tokens_BT.numel()
         logits_BTV = self.network(tokens_BT, positions_T, mask_TL[None, None], cache)
         logits_BTV[..., self.mask_token] = -torch.inf
         return logits_BTV

@@ -6,10 +6,12 @@ clock is kept beside the wall clock: it does not count the time in which another
 """
 
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import comb
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -37,10 +39,10 @@ class Ratio:
 
     @classmethod
     def of(cls, numerators: list[float], denominators: list[float]) -> "Ratio":
-        """Divide pair by pair; the interval is the shortest pair of order statistics that covers 95 %."""
+        """Divide pair by pair; the interval is the closest two order statistics that cover 95 %, else the extremes."""
         ratios = sorted(up / down for up, down in zip(numerators, denominators, strict=True))
         pairs = len(ratios)
-        rank = max(0, *(k for k in range((pairs + 1) // 2) if _coverage(pairs, k) >= 0.95), 0)
+        rank = max((k for k in range(pairs // 2) if _coverage(pairs, k) >= 0.95), default=0)
         return cls(median(ratios), ratios[rank], ratios[pairs - 1 - rank], _coverage(pairs, rank), pairs)
 
     def __str__(self) -> str:
@@ -87,7 +89,18 @@ def machine() -> dict[str, str | int]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "commit": _commit(),
     }
+
+
+def _commit() -> str:
+    """The commit that is checked out, marked where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        told = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
+    return told.stdout.strip() or "unknown"
 
 
 def _processor() -> str:

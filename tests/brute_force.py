@@ -89,7 +89,9 @@ class DenseQwen2:
         heads, kv_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
         width = self.config["hidden_size"] // heads
         query = self._rotated(self._heads(name, "q", x, heads), rows)
-        keys, values = memory.setdefault(name, (_blank(hidden, kv_heads, width), _blank(hidden, kv_heads, width)))
+        keys, values = memory.setdefault(
+            name, (_blank(hidden, kv_heads, width), _blank(hidden, kv_heads, width))
+        )
         keys[rows.start : rows.stop] = self._rotated(self._heads(name, "k", x, kv_heads), rows)
         values[rows.start : rows.stop] = self._heads(name, "v", x, kv_heads)
         outputs = []

@@ -6,6 +6,6 @@ from hypothesis import settings
 
 torch.set_num_threads(1)
 settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=15
+    "repeatable", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=12
 )
 settings.load_profile("repeatable")

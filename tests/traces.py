@@ -16,7 +16,7 @@ from unmask.engine.prompt import Prompt
 from unmask.spec import DecodeSpec
 
 LOGIT_ROUNDING = 1e-4
-"""Two logits may each be off by 2e-5, the most that test_brute_force.py sees against float64; twice that again for room."""
+"""Each of two logits may be off by 2e-5, the most seen against float64; and as much again for room."""
 CONFIDENCE_ROUNDING = 2e-5
 
 

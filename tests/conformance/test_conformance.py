@@ -9,9 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from unmask.cli import app
-from unmask.conformance.check import check
+from unmask.conformance.check import check, record
 from unmask.conformance.vectors import read_vector
+from unmask.engine.decider import Scripted
 from unmask.engine.policy import Full
+from unmask.loading import load
+from unmask.model.synthetic import write_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -96,24 +99,42 @@ def test_other_differences_are_found(tmp_path: Path, case: str):
     assert run(tmp_path).exit_code == 1
 
 
+def write_short_batch(folder: Path, tokens: int) -> None:
+    """A vector of several prompts, cut to its first tokens: a lower limit returns the beginning."""
+    name = "batch0_nocache"
+    expect = [{"ids": answer["ids"][:tokens]} for answer in read(name)["expect"]]
+    decode = read(name)["decode"] | {"max_new_tokens": [tokens] * len(expect)}
+    change(folder, name, expect=expect, decode=decode)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_other_dtypes_report_agreement_under_forced_tokens(tmp_path: Path, dtype: str):
-    copy(tmp_path, "single_thr0.5", "batch0_nocache")
+    write_short_batch(tmp_path, tokens=10)
+    copy(tmp_path, "single_stop0")
     result = run(tmp_path, "--dtype", dtype, "--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["different"] == 0
-    tokens = sum(
-        len(answer["ids"]) for name in ("single_thr0.5", "batch0_nocache") for answer in read(name)["expect"]
-    )
+    tokens = 3 * 10 + len(read("single_stop0")["expect"][0]["ids"])
     assert report["positions"] >= tokens, "every token of an answer is compared"
     assert 0.9 * report["positions"] < report["agreed"] <= report["positions"]
-    assert f"{dtype} agrees" in run(tmp_path, "--dtype", dtype).stdout
 
 
-def test_float32_forced_on_itself_agrees_everywhere(tmp_path: Path):
-    outcome = check(read_vector(GOLDEN / "single_len31.json"), tmp_path, dtype="float64")
-    assert outcome.positions == outcome.agreed
+def test_other_dtypes_have_a_column_of_their_own(tmp_path: Path):
+    write_short_batch(tmp_path, tokens=2)
+    result = run(tmp_path, "--dtype", "bfloat16")
+    assert "bfloat16 agrees\n" in result.stdout.replace(" \n", "\n")
+    assert "bfloat16 agrees with float32 on " in result.stdout.splitlines()[-1]
+
+
+def test_a_dtype_agrees_with_itself(tmp_path: Path):
+    vector = read_vector(GOLDEN / "single_thr0.5.json")
+    engine = load(write_checkpoint(vector.checkpoint.values, tmp_path), "cpu", "float32")
+    generations, script = record(engine, vector, None)
+    decider = Scripted(script)
+    again, _ = record(engine, vector, None, decider)
+    assert again[0].ids == generations[0].ids == vector.expect[0].ids
+    assert decider.agreed == decider.positions >= len(again[0].ids)
 
 
 def test_a_policy_is_made_by_the_function_given(tmp_path: Path):

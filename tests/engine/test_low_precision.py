@@ -12,7 +12,7 @@ from unmask.engine.events import StepEvent
 from unmask.engine.prompt import Request
 from unmask.model.transformer import Transformer
 
-VECTORS = ["single_28layers", "single_len1", "single_len40", "single_len96", "single_mqa", "batch0_nocache"]
+VECTORS = ["single_28layers", "single_len40", "single_len96", "single_mqa"]
 FLOORS = {torch.float32: 1.0, torch.float16: 0.97, torch.bfloat16: 0.93}
 """Share of forced tokens that are also the candidates. Measured on 14 vectors (torch 2.13.0, CPU): 1313 of
 1313 in fp32, 1309 in fp16 (0.997), 1288 in bf16 (0.981); the worst single vector 0.990 and 0.953. The floors
@@ -48,7 +48,10 @@ def agreement(engine: Engine, vector: dict[str, Any], script: Script) -> Scripte
 
 @pytest.fixture(scope="module")
 def scripts() -> dict[str, Script]:
-    return {name: script_of(load_recipe(read_golden(name)["checkpoint"]).engine, read_golden(name)) for name in VECTORS}
+    return {
+        name: script_of(load_recipe(read_golden(name)["checkpoint"]).engine, read_golden(name))
+        for name in VECTORS
+    }
 
 
 @pytest.mark.parametrize("dtype", FLOORS, ids=str)
@@ -68,7 +71,7 @@ def test_candidates_agree_with_those_of_fp32_on_the_same_states(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["single_len33", "single_nocache", "single_stop0", "batch0_nocache"])
+@pytest.mark.parametrize("name", ["single_len33", "single_nocache", "single_stop0"])
 def test_golden_vectors_decode_freely(name: str, dtype: torch.dtype) -> None:
     vector = read_golden(name)
     requests, settings = requests_of(vector)

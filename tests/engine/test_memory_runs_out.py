@@ -30,6 +30,13 @@ class Full(Narrow):
     slots_that_fit = 0
 
 
+class Faulty(Engine):
+    """Has another problem."""
+
+    def workspace(self, *sizes: int) -> Workspace:  # noqa: ARG002
+        raise RuntimeError("a driver problem")
+
+
 class FullLater(Engine):
     """Runs out of memory once, in the middle of a decoding, after some answers are there."""
 
@@ -95,9 +102,6 @@ def test_a_single_request_without_memory_is_an_error_in_one_sentence() -> None:
 
 
 def test_other_errors_of_the_runtime_pass_through() -> None:
-    class Faulty(Engine):
-        def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
-            raise RuntimeError("a driver problem")
-
+    engine = engine_of(Faulty, small_model().engine)
     with pytest.raises(RuntimeError, match="a driver problem"):
-        engine_of(Faulty, small_model().engine).generate(ROWS, FREE)
+        engine.generate(ROWS, FREE)

@@ -38,7 +38,7 @@ FORWARDS = {
     "one block": [Segment(0, range(96, 128), 128)],
     "one sub-block": [Segment(0, range(104, 112), 128)],
     "blocks side by side": [Segment(slot, range(96, 128), 128) for slot in (0, 1, 2)],
-    "blocks of unequal prefixes": [Segment(0, range(96, 128), 128), Segment(2, range(0, 32), 32)],
+    "blocks of unequal prefixes": [Segment(0, range(96, 128), 128), Segment(2, range(32), 32)],
     "sub-blocks": [Segment(0, range(104, 112), 128), Segment(1, range(8, 16), 32)],
     "sub-block, block and commit": [
         Segment(3, range(24, 32), 32),

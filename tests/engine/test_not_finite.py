@@ -47,7 +47,7 @@ def test_huge_weights_of_an_mlp_in_fp32(tmp_path: Path, layer: int, length: int)
 @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("layer", [0, 2, LAYERS - 1])
 def test_an_overflow_of_fp16(tmp_path: Path, layer: int, length: int) -> None:
-    engine = planted(tmp_path, torch.float16, 3e4, *mlp_names(layer, "down"))
+    engine = planted(tmp_path, torch.float16, 1e5, *mlp_names(layer, "down"))
     assert f"not finite from the MLP of layer {layer} on (float16)" in error_of(engine, length)
 
 
@@ -114,5 +114,5 @@ def test_an_overflow_while_drawing(tmp_path: Path, length: int) -> None:
 
 
 def test_the_error_is_one_sentence_with_a_way_out(tmp_path: Path) -> None:
-    engine = planted(tmp_path, torch.float16, 3e4, *mlp_names(0, "down"))
+    engine = planted(tmp_path, torch.float16, 1e5, *mlp_names(0, "down"))
     assert re.fullmatch(r"[^.]*check the weights, or use a wider dtype[^.]*\.", error_of(engine, 5))

@@ -60,7 +60,8 @@ def test_a_row_ends_before_the_rest_of_its_block_is_denoised() -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt_length, source", [(32, "prefill"), (64, "prefill"), (30, "commit"), (50, "commit"), (3, "denoise")]
+    "prompt_length, source",
+    [(32, "prefill"), (64, "prefill"), (30, "commit"), (50, "commit"), (3, "denoise")],
 )
 def test_a_stop_token_ends_the_row_wherever_it_comes_from(prompt_length: int, source: str) -> None:
     for seed in range(40):

@@ -63,9 +63,8 @@ def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["Outcome
 
 
 def _counts(outcomes: list["Outcome"]) -> dict[str, int]:
-    skipped = sum(outcome.skipped is not None for outcome in outcomes)
     different = sum(outcome.failed for outcome in outcomes)
-    return {"equal": len(outcomes) - skipped - different, "different": different, "skipped": skipped}
+    return {"equal": len(outcomes) - different, "different": different}
 
 
 def _agreement(outcomes: list["Outcome"]) -> dict[str, int]:
@@ -89,7 +88,7 @@ def _show(outcomes: list["Outcome"], dtype: str) -> None:
     """A table, and one line that sums it up."""
     forced = dtype != FP32
     table = Table(box=SIMPLE, pad_edge=False)
-    for title in ("vector", "tokens", "steps"):
+    for title in ("vector", "tokens or scores", "steps"):
         table.add_column(title, no_wrap=True)
     table.add_column("first difference", overflow="fold")
     table.add_column("margin", no_wrap=True)
@@ -111,8 +110,6 @@ def _show(outcomes: list["Outcome"], dtype: str) -> None:
 
 
 def _cells(outcome: "Outcome", forced: bool) -> list[str]:
-    if outcome.skipped is not None:
-        return [outcome.vector, "skipped", "skipped", f"[dim]skipped: {outcome.skipped}[/dim]"]
     margin = outcome.smallest_margin
     cells = [
         outcome.vector,
@@ -121,7 +118,9 @@ def _cells(outcome: "Outcome", forced: bool) -> list[str]:
         outcome.first_difference or "-",
         "-" if margin is None else f"{margin:.1e}",
     ]
-    return [*cells, f"{outcome.agreed}/{outcome.positions}"] if forced else cells
+    if not forced:
+        return cells
+    return [*cells, "-" if outcome.positions is None else f"{outcome.agreed}/{outcome.positions}"]
 
 
 def _verdict(equal: bool | None) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from unmask.cli.prompts import Item
-from unmask.spec import DecodeSpec
+from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
@@ -60,12 +60,19 @@ class Decoded:
         return total
 
 
-def decode(engine: "Engine", items: Sequence[Item], spec: DecodeSpec, batch_size: int, view: View) -> Decoded:
+def decode(
+    engine: "Engine",
+    items: Sequence[Item],
+    spec: DecodeSpec,
+    policy: AnyPolicySpec | None,
+    batch_size: int,
+    view: View,
+) -> Decoded:
     """Answer all items; the clock stops while the view draws."""
     from unmask.engine.events import Finished
 
     answers: dict[int, Generation] = {}
-    events = engine.stream([item.request for item in items], spec, batch_size=batch_size)
+    events = engine.stream([item.request for item in items], spec, policy, batch_size)
     seconds = 0.0
     while True:
         start = time.perf_counter()

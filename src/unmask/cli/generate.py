@@ -16,10 +16,11 @@ from unmask.cli.decoding import Bar, Decoded, Silent, decode
 from unmask.cli.live import LiveView, printable
 from unmask.cli.loading import load_with_bar
 from unmask.cli.options import decode_options, decode_spec
+from unmask.cli.policy_text import read_policy
 from unmask.cli.prompts import Encoder, Item, from_arguments, from_lines
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.hub import find_checkpoint
-from unmask.spec import DecodeSpec
+from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--chat/--raw", default=None, help="Apply the chat template to text or not. [if there is one]")
 @decode_options
-@click.option("--batch-size", type=int, default=16, show_default=True, help="Prompts decoded together.")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=16, show_default=True, help="Rows together."
+)
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
 @click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]")
 @click.option("--mask-token-id", type=int, help="Mask token, where the checkpoint names none.")
@@ -52,6 +55,7 @@ def generate(
     as_json: bool,
     chat: bool | None,
     decode_file: Path | None,
+    policy: str | None,
     batch_size: int,
     device: str | None,
     dtype: str | None,
@@ -69,6 +73,7 @@ def generate(
       unmask generate "Why is the sky blue?" --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask generate --ids 1,2,3 --model path/to/checkpoint --max-new-tokens 64 --threshold 0.8
       unmask generate --input prompts.jsonl --output answers.jsonl --model path/to/checkpoint
+      unmask generate "Hello" --policy layer_reuse:k=2,unit=residual --model path/to/checkpoint
       unmask generate "Hello" --json --model path/to/checkpoint | jq .answers[0].text
     """
     if sum(map(bool, (prompts, ids, source))) != 1:
@@ -76,6 +81,7 @@ def generate(
     if output:
         results.check_writable(output)
     spec = decode_spec(decode_file, flags)
+    reuse = read_policy(policy) if policy else None
     items = from_lines(source) if source else from_arguments(prompts, ids)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     spec.resolved_block_size(checkpoint.config.block_size)
@@ -85,8 +91,8 @@ def generate(
     items = [encoder.encoded(item) for item in items]
     engine = load_with_bar(checkpoint, device, dtype, mask_token_id)
     with _view(engine, items, spec, quiet=as_json or bool(output or source)) as view:
-        decoded = decode(engine, items, spec, batch_size, view)
-    _show(decoded, engine, spec, output, as_json, lines=bool(source))
+        decoded = decode(engine, items, spec, reuse, batch_size, view)
+    _show(decoded, engine, spec, reuse, output, as_json, lines=bool(source))
 
 
 def _view(
@@ -110,7 +116,13 @@ def _as_text(engine: "Engine") -> Callable[[list[int]], str]:
 
 
 def _show(
-    decoded: Decoded, engine: "Engine", spec: DecodeSpec, output: Path | None, as_json: bool, lines: bool
+    decoded: Decoded,
+    engine: "Engine",
+    spec: DecodeSpec,
+    reuse: AnyPolicySpec | None,
+    output: Path | None,
+    as_json: bool,
+    lines: bool,
 ) -> None:
     answers = results.answers(decoded)
     if output:
@@ -121,6 +133,7 @@ def _show(
             "device": str(engine.transformer.device),
             "dtype": str(engine.transformer.dtype).removeprefix("torch."),
             "decode": msgspec.to_builtins(spec),
+            "policy": msgspec.to_builtins(reuse),
             "answers": answers,
             **results.measured(decoded),
         }

@@ -18,9 +18,11 @@ import unmask
 from unmask.errors import UnmaskError
 
 VERBS = {
+    "ceiling": "unmask.cli.ceiling:ceiling",
     "conformance": "unmask.cli.conformance:conformance",
     "generate": "unmask.cli.generate:generate",
     "info": "unmask.cli.info:info",
+    "probe": "unmask.cli.probe:probe",
 }
 TRACEBACK = "UNMASK_TRACEBACK"
 """Environment variable that lets the traceback of a defect through."""

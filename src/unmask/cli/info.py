@@ -11,7 +11,7 @@ from unmask.model.checkpoint import open_checkpoint
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
 from unmask.model.memory import kv_bytes, weight_bytes
-from unmask.model.token_files import find_mask_token
+from unmask.model.token_files import mask_token_of
 from unmask.model.tokenizer import Tokenizer
 
 DEFAULT_LENGTH = 2048
@@ -58,7 +58,7 @@ def describe(folder: Path, batch_size: int, length: int | None) -> dict[str, Any
         tensors = open_checkpoint(folder).tensors
         facts["stored_dtype"] = ", ".join(sorted({tensors[name].dtype for name in config.tensor_shapes()}))
         facts |= _text_side(folder)
-        facts["mask_token"] = _mask_token(folder, config)
+        facts["mask_token"] = mask_token_of(config, folder)
         if config.block_size is None:
             raise UnmaskError(
                 "config.json names no block size (bd_size); give --block-size when you generate."
@@ -96,17 +96,6 @@ def _text_side(folder: Path) -> dict[str, Any]:
     if not (folder / "tokenizer.json").is_file():
         return {"tokenizer": False, "chat_template": False}
     return {"tokenizer": True, "chat_template": Tokenizer.from_folder(folder).has_chat_template}
-
-
-def _mask_token(folder: Path, config: ModelConfig) -> int:
-    mask_token = config.mask_token_id if config.mask_token_id is not None else find_mask_token(folder)
-    if mask_token is None:
-        raise UnmaskError("the checkpoint names no mask token; give --mask-token-id when you generate.")
-    if not 0 <= mask_token < config.vocab_size:
-        raise UnmaskError(
-            f"the mask token {mask_token} is outside the vocabulary of {config.vocab_size} tokens."
-        )
-    return mask_token
 
 
 def _memory(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:

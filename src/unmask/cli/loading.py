@@ -1,5 +1,6 @@
 """Loads a checkpoint for a verb, with a bar on a terminal."""
 
+import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from unmask.model.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
+
+SMALL_MODEL = 50_000_000
+"""Parameters up to which one thread decodes faster than several."""
 
 
 def load_with_bar(
@@ -32,6 +36,21 @@ def load_with_bar(
 
         from unmask.loading import load  # torch takes a second or two: the bar is there already
 
-        return load(
+        engine = load(
             checkpoint.folder, device, dtype, mask_token_id, progress=lambda size: bar.advance(task, size)
         )
+    _limit_threads(engine)
+    return engine
+
+
+def _limit_threads(engine: "Engine") -> None:
+    """A small model's products are too short to share: threads would wait for each other, not for work."""
+    import torch
+
+    chosen_by_user = "OMP_NUM_THREADS" in os.environ
+    if (
+        engine.transformer.device.type == "cpu"
+        and not chosen_by_user
+        and engine.config.parameters < SMALL_MODEL
+    ):
+        torch.set_num_threads(1)

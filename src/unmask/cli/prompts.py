@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 import msgspec
 
-from unmask.engine.prompt import Message, Request, encode
+from unmask.engine.prompt import Message, Request, as_requests, encode
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
 from unmask.model.tokenizer import Tokenizer
@@ -112,7 +112,8 @@ class Encoder:
         """The item with token ids for a prompt, or one sentence that names its place."""
         request = item.request
         try:
-            ids = encode(request, self._text_ids, self._chat_ids)
+            (valid,) = as_requests([request.prompt])
+            ids = encode(valid, self._text_ids, self._chat_ids)
             self._refuse_unfit(ids)
         except UnmaskError as error:
             raise UnmaskError(f"{item.place}: {error}") from None

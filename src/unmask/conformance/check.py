@@ -5,7 +5,6 @@ there on the answers have nothing in common, so the fp32 steps are forced on it 
 compared on the same state.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,21 +17,16 @@ from unmask.engine.decider import Scripted
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, Generation
 from unmask.engine.prompt import Request
+from unmask.engine.score import ScoreRequest
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
-
-PolicyFromSpec = Callable[[Mapping[str, Any]], Any]
-"""Makes what `Engine.stream` takes as a policy of a vector's `policy` field; None where it cannot."""
 
 Script = dict[int, list[list[tuple[int, int]]]]
 """For each request, the columns and tokens of each step that made any known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Why a vector is not run."""
-
-    reason: str
+SCORE_TOLERANCE = 1e-3
+"""Largest difference of a log likelihood that still counts as equal; the values were recorded in fp32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +34,8 @@ class Outcome:
     """What one vector gave."""
 
     vector: str
-    skipped: str | None = None
-    tokens_equal: bool | None = None
+    tokens_equal: bool
+    """Whether tokens, or scores within their tolerance, are those of the vector."""
     steps_equal: bool | None = None
     """None where the vector leaves the number of steps open."""
     first_difference: str | None = None
@@ -54,43 +48,20 @@ class Outcome:
     @property
     def failed(self) -> bool:
         """Whether tokens or steps differ."""
-        return self.tokens_equal is False or self.steps_equal is False
+        return not self.tokens_equal or self.steps_equal is False
 
 
-def no_policy(spec: Mapping[str, Any]) -> None:
-    """Know no policy."""
-
-
-def policy_of(vector: Vector, policy_from_spec: PolicyFromSpec) -> Any:
-    """What a vector runs under (None is the baseline), or Skipped with the reason why it cannot be run."""
-    if vector.estimator is not None:
-        return Skipped("scoring")
-    if vector.policy is None:
-        return None
-    policy = policy_from_spec(vector.policy)
-    if policy is None:
-        return Skipped(f"policy {vector.policy.get('kind', '?')} not yet supported")
-    return policy
-
-
-def check(
-    vector: Vector,
-    scratch: Path,
-    device: str | None = None,
-    dtype: str = "float32",
-    policy_from_spec: PolicyFromSpec = no_policy,
-) -> Outcome:
+def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str = "float32") -> Outcome:
     """Run one vector; its checkpoint is written to `scratch`, where the next vector may find it."""
-    policy = policy_of(vector, policy_from_spec)
-    if isinstance(policy, Skipped):
-        return Outcome(vector=vector.name, skipped=policy.reason)
     folder = _checkpoint(vector, scratch)
-    generations, script = _record(load(folder, device, "float32"), vector, policy)
+    if vector.estimator is not None:
+        return _check_scores(vector, load(folder, device, "float32"))
+    generations, script = record(load(folder, device, "float32"), vector)
     difference = _first_difference(vector.expect, generations)
     positions = agreed = None
     if dtype != "float32":
         decider = Scripted(script)
-        _record(load(folder, device, dtype), vector, policy, decider)
+        record(load(folder, device, dtype), vector, decider)
         positions, agreed = decider.positions, decider.agreed
     return Outcome(
         vector=vector.name,
@@ -103,14 +74,27 @@ def check(
     )
 
 
+def _check_scores(vector: Vector, engine: Engine) -> Outcome:
+    requests = [ScoreRequest(row.prefix, row.target) for row in vector.rows]
+    estimator: Any = vector.estimator
+    given = [one.logprob for one in engine.score(requests, estimator).scores]
+    differing = (
+        f"row {number}: {got:.4f}, expected {row.loglikelihood:.4f}"
+        for number, (got, row) in enumerate(zip(given, vector.rows, strict=True), 1)
+        if not abs(got - row.loglikelihood) <= SCORE_TOLERANCE
+    )
+    difference = next(differing, None)
+    return Outcome(vector=vector.name, tokens_equal=difference is None, first_difference=difference)
+
+
 def _checkpoint(vector: Vector, scratch: Path) -> Path:
     recipe = vector.checkpoint.values
     folder = scratch / sha256(msgspec.json.encode(recipe, order="sorted")).hexdigest()
     return folder if folder.exists() else write_checkpoint(recipe, folder)
 
 
-def _record(
-    engine: Engine, vector: Vector, policy: Any, decider: Scripted | None = None
+def record(
+    engine: Engine, vector: Vector, decider: Scripted | None = None
 ) -> tuple[list[Generation], Script]:
     """Decode all prompts of a vector together, writing down every step."""
     requests = [
@@ -118,7 +102,7 @@ def _record(
     ]
     script: Script = {index: [] for index in range(len(requests))}
     answers: dict[int, Generation] = {}
-    for event in engine.stream(requests, vector.decode_spec, policy, decider=decider):
+    for event in engine.stream(requests, vector.decode_spec, vector.policy, decider=decider):
         if isinstance(event, Finished):
             answers[event.request] = event.generation
         elif event.columns:

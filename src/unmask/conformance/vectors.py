@@ -21,6 +21,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """`length` or `stop`; None leaves it open."""
 
 
+class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A target behind a prefix and its log likelihood."""
+
+    prefix: list[int]
+    target: list[int]
+    loglikelihood: float
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The weights of a vector, as a few numbers."""
 
@@ -52,7 +60,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     margin: dict[str, float] | None = None
     """Smallest gaps between the best two logits, and between a confidence and the threshold."""
     estimator: str | None = None
-    """Present in vectors of scores, which have no prompts."""
+    """Present in vectors of scores, which have rows instead of prompts."""
+    rows: list[ScoredRow] = []
     name: str = ""
     """The file's name, without .json."""
 
@@ -98,6 +107,8 @@ def read_vector(file: Path) -> Vector:
 
 def _refuse_incomplete(vector: Vector, file: Path) -> None:
     if vector.estimator is not None:
+        if not vector.rows:
+            raise UnmaskError(f"{file} is no conformance vector: it names an estimator but has no rows.")
         return
     vector.decode_spec  # noqa: B018 (refuses settings that no decoding could honour)
     counts = {len(vector.prompts), len(vector.expect), len(vector.max_new_tokens)}

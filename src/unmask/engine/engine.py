@@ -111,7 +111,7 @@ class Engine:
                 for event in self._decode(rows, spec, chosen, batch_size, stops, decider):
                     if isinstance(event, Row):
                         missing.remove(event.index)
-                        yield Finished(event.index, self._generation(event, spec, stops, batch_size))
+                        yield Finished(event.index, self._generation(event, stops, batch_size))
                     else:
                         yield event
             except RuntimeError as error:
@@ -186,14 +186,12 @@ class Engine:
             stop_tokens=frozenset(stop_tokens),
         )
         seed = request_seed(spec.seed, ids, request.repeat) if request.seed is None else request.seed
-        return Row(index, ids, min(wanted, context - len(ids)), rules, self.config.num_layers, seed)
+        room = context - len(ids)
+        reason = "length" if wanted <= room else "context"
+        return Row(index, ids, min(wanted, room), rules, self.config.num_layers, seed, reason)
 
-    def _generation(
-        self, row: Row, spec: DecodeSpec, stops: StopStrings | None, batch_size: int
-    ) -> Generation:
-        ids, reason = row.answer, row.finish_reason or "length"
-        if reason == "length" and row.end >= self.config.max_positions and len(ids) < spec.max_new_tokens:
-            reason = "context"
+    def _generation(self, row: Row, stops: StopStrings | None, batch_size: int) -> Generation:
+        ids, reason = row.answer, row.finish_reason or row.end_reason
         text = None
         if self.has_tokenizer:
             text = self.decode_text(ids[:-1] if reason == "stop" else ids)

@@ -50,13 +50,15 @@ def encode(
     request: Request, text_ids: Callable[[str], list[int]], chat_ids: Callable[[Sequence[Message]], list[int]]
 ) -> list[int]:
     """Return a request's token ids, which must not be empty."""
-    prompt = request.prompt
+    prompt, ids = request.prompt, list[int]()
     if isinstance(prompt, str):
         ids = text_ids(prompt)
     elif _is_chat(prompt):
         ids = chat_ids(prompt)
+    elif _is_ids(prompt):
+        ids = list(prompt)
     else:
-        ids = list(prompt) if _is_ids(prompt) else []
+        _as_request(prompt)
     if not ids:
         raise UnmaskError("A prompt is empty; give at least one token.")
     return ids

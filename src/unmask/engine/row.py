@@ -33,12 +33,15 @@ class Row:
         rules: BlockRules,
         layers: int,
         seed: int = 0,
+        end_reason: str = "length",
     ) -> None:
         self.index = index
         self.seed = seed
         self.rules = rules
         self.prompt_length = len(prompt)
         self.end = len(prompt) + max_new_tokens
+        self.end_reason = end_reason
+        """What it means to have reached `end`."""
         self.ledger = Ledger(layers)
         self.slot = -1
         self.finish_reason: str | None = None
@@ -136,7 +139,7 @@ class Row:
                 self.finish_reason = "stop"
                 return
         if self.frontier >= self.end:
-            self.finish_reason = "length"
+            self.finish_reason = self.end_reason
 
     def cut(self, length: int, reason: str) -> None:
         """Finish with the first `length` new tokens."""

@@ -4,12 +4,12 @@ Reads headers only, so that a broken or foreign checkpoint is refused before any
 needs no torch. It does not know about devices.
 """
 
-import json
 import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config, read_json
@@ -64,6 +64,8 @@ def _weight_files(folder: Path) -> list[Path]:
         weight_map = read_json(index, missing="").get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise UnmaskError(f"{index} has no weight_map; download the checkpoint again.")
+        if not all(isinstance(name, str) for name in weight_map.values()):
+            raise UnmaskError(f"{index}: weight_map must name a file for each tensor; download it again.")
         files = [folder / name for name in sorted(set(weight_map.values()))]
     else:
         files = [folder / SINGLE_FILE]
@@ -86,14 +88,25 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
         if length > size - 8:
             raise broken
         try:
-            header: dict[str, Any] = json.loads(stream.read(length))
-        except ValueError:
+            header = _decode_header(stream.read(length))
+        except (msgspec.MsgspecError, ValueError):
             raise broken from None
-    header.pop("__metadata__", None)
-    end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    end = max((entry.data_offsets[1] for entry in header.values()), default=0)
     if size < 8 + length + end:
         raise broken
-    return {name: StoredTensor(file, entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
+    return {name: StoredTensor(file, entry.dtype, entry.shape) for name, entry in header.items()}
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def _decode_header(content: bytes) -> dict[str, _Entry]:
+    entries = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+    entries.pop("__metadata__", None)
+    return {name: msgspec.json.decode(entry, type=_Entry) for name, entry in entries.items()}
 
 
 def _check(config: ModelConfig, tensors: dict[str, StoredTensor], folder: Path) -> None:

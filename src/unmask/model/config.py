@@ -101,8 +101,8 @@ def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -
     _refuse_unknown_architecture(raw, source)
     heads = _positive(raw, "num_attention_heads", source)
     hidden = _positive(raw, "hidden_size", source)
-    kv_heads = raw.get("num_key_value_heads") or heads
-    head_dim = raw.get("head_dim") or hidden // heads
+    kv_heads = _optional(raw, "num_key_value_heads", source) or heads
+    head_dim = _optional(raw, "head_dim", source) or hidden // heads
     if heads % kv_heads or head_dim * heads != hidden or head_dim % 2:
         raise UnmaskError(
             f"{source}: {heads} heads, {kv_heads} key/value heads and hidden size {hidden} do not fit each other."
@@ -119,9 +119,10 @@ def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -
         rope_theta=_rope_theta(raw, source),
         max_positions=_positive(raw, "max_position_embeddings", source),
         tied_head=bool(raw.get("tie_word_embeddings", False)),
-        block_size=raw.get("bd_size"),
-        mask_token_id=raw.get("mask_token_id"),
-        stop_tokens=_ids(generation.get("eos_token_id")) or _ids(raw.get("eos_token_id")),
+        block_size=_optional(raw, "bd_size", source),
+        mask_token_id=next(iter(_ids(raw, "mask_token_id", source)), None),
+        stop_tokens=_ids(generation, "eos_token_id", "generation_config.json")
+        or _ids(raw, "eos_token_id", source),
         stored_dtype=raw.get("dtype") or raw.get("torch_dtype"),
     )
 
@@ -163,6 +164,10 @@ def _positive(raw: dict[str, Any], field: str, source: str) -> int:
     return value
 
 
+def _optional(raw: dict[str, Any], field: str, source: str) -> int | None:
+    return None if raw.get(field) is None else _positive(raw, field, source)
+
+
 def _rope_theta(raw: dict[str, Any], source: str) -> float:
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -171,7 +176,9 @@ def _rope_theta(raw: dict[str, Any], source: str) -> float:
     return float(raw.get("rope_theta") or rope.get("rope_theta") or 10_000.0)
 
 
-def _ids(value: int | list[int] | None) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+def _ids(raw: dict[str, Any], field: str, source: str) -> tuple[int, ...]:
+    value = raw.get(field)
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(token, int) for token in ids):
+        raise UnmaskError(f"{source}: {field} is {value!r}; a token id or a list of them is needed.")
+    return tuple(ids)

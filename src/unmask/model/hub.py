@@ -1,23 +1,32 @@
-"""Finds the folder of a checkpoint: a local path as it is, a hub id through huggingface_hub's cache."""
+"""Finds the folder of a checkpoint: the embedded one, a local path, or a hub id through the hub's cache."""
 
 import re
 from pathlib import Path
 
 from unmask.errors import UnmaskError
 
+EMBEDDED = "embedded"
+"""The name of the checkpoint that ships with the package."""
+ASSETS = Path(__file__).parents[1] / "assets"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-WANTED = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+SMALL = ["*.json", "*.jinja", "*.txt"]
+WANTED = [*SMALL, "*.safetensors"]
 
 
-def find_checkpoint(name: str | Path, revision: str | None = None) -> Path:
-    """Return the folder of a checkpoint, downloading it (with a progress bar) when `name` is a hub id."""
+def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool = True) -> Path:
+    """Return the folder of a checkpoint, downloading it (with a progress bar) when `name` is a hub id.
+
+    Without `weights` only the small files are fetched.
+    """
+    if name == EMBEDDED:
+        return ASSETS / EMBEDDED
     folder = Path(name).expanduser()
     if folder.exists() or not HUB_ID.fullmatch(str(name)):
         return folder
-    return _download(str(name), revision)
+    return _download(str(name), revision, WANTED if weights else SMALL)
 
 
-def _download(repository: str, revision: str | None) -> Path:
+def _download(repository: str, revision: str | None, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -29,7 +38,7 @@ def _download(repository: str, revision: str | None) -> Path:
 
     page = f"https://huggingface.co/{repository}"
     try:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=WANTED))
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=patterns))
     except GatedRepoError:
         raise UnmaskError(
             f"{repository} is gated: accept its terms at {page} and give your token as HF_TOKEN or by `hf auth login`."

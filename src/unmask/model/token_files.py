@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.model.config import read_json
+from unmask.model.config import ModelConfig, read_json
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -140,3 +140,19 @@ def _stored_tokens(source: Path) -> Iterator[tuple[str, int]]:
     for entry in stored.get("added_tokens") or ():
         if isinstance(entry, dict) and (text := token_text(entry)) and isinstance(entry.get("id"), int):
             yield text, entry["id"]
+
+
+def mask_token_of(config: ModelConfig, folder: Path, given: int | None = None) -> int:
+    """The mask token: as given, else the config's, else the tokenizer's."""
+    mask_token = given if given is not None else config.mask_token_id
+    if mask_token is None:
+        mask_token = find_mask_token(folder)
+    if mask_token is None:
+        raise UnmaskError(
+            f"{folder} names no mask token; give its id as mask_token_id (on the command line --mask-token-id)."
+        )
+    if not 0 <= mask_token < config.vocab_size:
+        raise UnmaskError(
+            f"The mask token {mask_token} is outside the vocabulary of {config.vocab_size} tokens."
+        )
+    return mask_token

@@ -4,8 +4,8 @@ At no moment is more than one stored tensor held beside the finished weights, so
 the device also loads on it.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,11 +30,12 @@ def load_transformer(
     refuse_if_too_large(checkpoint.config, device, dtype)
     transformer = empty_transformer(checkpoint.config, device, dtype)
     targets = _targets(transformer)
-    for name, tensor in _stream(checkpoint):
-        if name in targets:
-            targets[name].copy_(tensor)
-            if progress:
-                progress(checkpoint.tensors[name].nbytes)
+    for file in sorted({stored.file for stored in checkpoint.tensors.values()}):
+        with _opened(file) as shard:
+            for name in filter(targets.__contains__, shard.keys()):
+                targets[name].copy_(shard.get_tensor(name))
+                if progress:
+                    progress(checkpoint.tensors[name].nbytes)
     return transformer
 
 
@@ -102,12 +103,8 @@ def _targets(transformer: Transformer) -> dict[str, Tensor]:
     return targets
 
 
-def _stream(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
-    for file in sorted({stored.file for stored in checkpoint.tensors.values()}):
-        with ExitStack() as stack:
-            try:
-                shard = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
-            except (SafetensorError, OSError) as error:
-                raise UnmaskError(f"{file} cannot be read ({error}); download it again.") from None
-            for name in shard.keys():  # noqa: SIM118 (a shard is not a mapping)
-                yield name, shard.get_tensor(name)
+def _opened(file: Path) -> safe_open:
+    try:
+        return safe_open(file, framework="pt", device="cpu")
+    except (SafetensorError, OSError) as error:
+        raise UnmaskError(f"{file} cannot be read ({error}); download it again.") from None

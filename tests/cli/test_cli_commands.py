@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import Run, error_line
+from cli_cases import Run, error_line
 
 import unmask
 from unmask.cli import app
@@ -105,9 +105,9 @@ def test_interrupt_leaves_with_130_and_no_traceback(bare_model: Path, tmp_path: 
     os.mkfifo(pipe)
     command = [sys.executable, "-c", "from unmask.cli import main; main()", "generate"]
     command += ["--model", str(bare_model), "--input", str(pipe)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        with pipe.open("w"):  # returns when the program waits for the first line
-            process.send_signal(signal.SIGINT)
-            _, stderr = process.communicate(timeout=60)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with process, pipe.open("w"):  # opens when the program waits for the first line
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert stderr == "Interrupted.\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import CONTEXT, Run, error_line
+from cli_cases import CONTEXT, Run, error_line
 from safetensors.numpy import load_file, save_file
 
 Spoil = Callable[[Path], object]
@@ -93,7 +93,7 @@ OPTIONS = {
     "top-p": (["--top-p", "0"], "top_p is 0.0"),
     "stop string": (["--stop", ""], "A stop string is empty"),
     "no number": (["--threshold", "high"], "'high' is not a valid float"),
-    "batch": (["--batch-size", "0"], "batch_size is 0; it must be at least 1"),
+    "batch": (["--batch-size", "0"], "Invalid value for '--batch-size'"),
     "device": (["--device", "toaster"], "is no device"),
     "dtype": (["--dtype", "int3"], "'int3' is no dtype"),
     "mask": (["--mask-token-id", "100000"], "outside the vocabulary"),

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from conftest import CONTEXT, Run
+from cli_cases import CONTEXT, Run
 
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.memory import kv_bytes, weight_bytes

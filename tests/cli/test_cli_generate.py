@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Run
+from cli_cases import Run
 
 import unmask
 from unmask.engine.engine import Engine

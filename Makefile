@@ -1,0 +1,48 @@
+# Every target does its own set-up: a virtual environment in .venv, pinned by constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+INSTALLED := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-all lint system-deps bench clean help
+
+help:
+	@echo "make demo         install, then watch the decoder unmask an answer"
+	@echo "make test         install, then style, types, import contracts and all fast tests"
+	@echo "make test-all     the same with the slow tests (two more virtual environments)"
+	@echo "make bench        install, then measure decoding and reuse against the references"
+	@echo "make system-deps  optional Debian packages that some tests use"
+
+# torch comes first and pinned: an open range would fetch gigabytes of another build.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install torch -c constraints.txt
+	$(PIP) install -e ".[dev]" -c constraints.txt
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/python examples/demo.py
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/pytest -m "not slow"
+
+test-all: lint
+	$(BIN)/pytest
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/reuse.py
+
+system-deps:
+	@echo "This version's tests need no system packages."
+
+clean:
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

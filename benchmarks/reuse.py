@@ -1,0 +1,186 @@
+"""What reuse buys for each denoising step, beside what the skipped work allows it to buy.
+
+Reuse changes the tokens and so the number of steps; for a fair clock every policy here writes the tokens
+of the baseline, step by step, and only the time of denoising steps is compared. The ceiling of a policy
+is the baseline's time less the time of the branches it skips, whose costs for each number of rows are
+measured in the same rounds. Freely decoded tokens and forwards are reported beside it.
+
+    python benchmarks/reuse.py --shape 0.5b --repeats 7
+
+The last line is one JSON document.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import unmask
+from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
+from timing import Ratio, machine
+from unmask.cost import Ledger
+from unmask.engine.decider import Scripted
+from unmask.model.geometry import Geometry, Segment
+
+BOTH = ["sub", "block"]
+PROMPT = 64
+
+
+def policies(layers: int) -> dict[str, dict[str, Any] | None]:
+    """The configurations that are compared; layer reuse takes the middle third."""
+    found: dict[str, dict[str, Any] | None] = {"k1": None}
+    for k in (2, 3):
+        for unit in ("output", "residual", "attention", "mlp"):
+            spec = {"kind": "layer_reuse", "k": k, "unit": unit, "size": layers // 3, "on": BOTH}
+            found[f"k{k}_{unit}"] = spec
+    found["trim_0"] = {"kind": "trim", "keep": 0.0}
+    found["trim_0.5"] = {"kind": "trim", "keep": 0.5}
+    return found
+
+
+def run(
+    engine: unmask.Engine, prompt: list[int], decode: unmask.DecodeSpec, policy: Any, script: list[Any] | None
+) -> tuple[float, list[Any], unmask.Generation]:
+    """Decode once; return the seconds of denoising steps, what each step wrote, and the answer."""
+    decider = Scripted({0: script}) if script is not None else None
+    seconds, written, answer = 0.0, [], None
+    last = time.perf_counter()
+    for event in engine.stream([prompt], decode, policy, batch_size=1, decider=decider):
+        now = time.perf_counter()
+        if isinstance(event, unmask.Finished):
+            answer = event.generation
+            continue
+        if event.kind.value in ("block", "sub"):
+            seconds += now - last
+        if event.columns:
+            written.append(list(zip(event.columns, event.tokens, strict=True)))
+        last = now
+    return seconds, written, answer
+
+
+def row_counts(ledgers: list[Ledger]) -> list[int]:
+    """Every number of rows that some branch of some denoising step ran on."""
+    counts = set()
+    for ledger in ledgers:
+        for work in ledger.entries:
+            if work.kind in ("block", "sub"):
+                counts.update(work.attention_rows(layer) for layer in range(ledger.layers))
+                counts.update(work.mlp_rows(layer) for layer in range(ledger.layers))
+    return sorted(counts - {0})
+
+
+@torch.inference_mode()
+def branch_costs(engine: unmask.Engine, counts: list[int], visible: int) -> dict[tuple[str, int], float]:
+    """Seconds of one layer's branch for each number of rows, averaged over all layers."""
+    model = engine.transformer
+    workspace = engine.workspace(1, visible, 32)
+    costs = {}
+    for rows in counts:
+        segment = Segment(0, range(visible - rows, visible), visible)
+        geometry = Geometry([segment], workspace.cache, model.dtype, model.device)
+        rope = workspace.rope.at(geometry.positions)
+        x = torch.randn(rows, model.config.hidden_size)
+        start = time.perf_counter()
+        for layer in range(len(model.layers)):
+            model.attention(layer, x, workspace.cache, geometry, rope)
+        middle = time.perf_counter()
+        for layer in range(len(model.layers)):
+            model.mlp(layer, x)
+        stop = time.perf_counter()
+        costs["attention", rows] = (middle - start) / len(model.layers)
+        costs["mlp", rows] = (stop - middle) / len(model.layers)
+    return costs
+
+
+def saved_seconds(ledger: Ledger, costs: dict[tuple[str, int], float]) -> float:
+    """Time of the branch rows that the denoising steps of a ledger skipped."""
+    saved = 0.0
+    for work, times in ledger.entries.items():
+        if work.kind not in ("block", "sub"):
+            continue
+        for layer in range(ledger.layers):
+            for branch, rows in (("attention", work.attention_rows(layer)), ("mlp", work.mlp_rows(layer))):
+                saved += times * (costs[branch, work.rows] - (costs[branch, rows] if rows else 0.0))
+    return saved
+
+
+def measure(engine: unmask.Engine, new_tokens: int, repeats: int) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(0, engine.mask_token, (PROMPT,), generator=generator).tolist()
+    decode = unmask.DecodeSpec(max_new_tokens=new_tokens, stop_tokens=())
+    configurations = policies(engine.config.num_layers)
+    _, script, _ = run(engine, prompt, decode, None, None)
+    free = {name: run(engine, prompt, decode, policy, None)[2] for name, policy in configurations.items()}
+    forced = {name: run(engine, prompt, decode, policy, script)[2] for name, policy in configurations.items()}
+    assert all(answer.ids == free["k1"].ids for answer in forced.values()), (
+        "forced tokens must be the baseline's"
+    )
+    counts = row_counts([answer.ledger for answer in forced.values()])
+    seconds: dict[str, list[float]] = defaultdict(list)
+    ceilings: dict[str, list[float]] = defaultdict(list)
+    for turn in range(repeats):
+        costs = branch_costs(engine, counts, PROMPT + 32)
+        names = list(configurations)
+        for name in names if turn % 2 == 0 else reversed(names):
+            seconds[name].append(run(engine, prompt, decode, configurations[name], script)[0])
+        for name in names:
+            base = seconds["k1"][-1]
+            ceilings[name].append(base / (base - saved_seconds(forced[name].ledger, costs)))
+    steps = forced["k1"].ledger.steps()
+    denoising = steps["block"] + steps["sub"]
+    return [
+        {
+            "policy": name,
+            "steps": denoising,
+            "ms_per_step": 1000 * median(seconds[name]) / denoising,
+            "speedup": asdict(Ratio.of(seconds["k1"], seconds[name])),
+            "ceiling": median(ceilings[name]),
+            "share_of_ceiling": median(
+                base / took / ceiling
+                for base, took, ceiling in zip(seconds["k1"], seconds[name], ceilings[name], strict=True)
+            ),
+            "work_skipped": forced[name].ledger.reuse_fraction(),
+            "free_forwards": sum(free[name].ledger.steps().values()),
+            "free_branch_rows": free[name].ledger.branch_rows() / free["k1"].ledger.branch_rows(),
+        }
+        for name in configurations
+    ]
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    print(
+        f"{'policy':14} {'ms/step':>8} {'speed-up':>24} {'ceiling':>8} {'share':>6} {'skipped':>8} {'free work':>10}"
+    )
+    for row in rows:
+        ratio = row["speedup"]
+        speedup = f"{ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+        print(
+            f"{row['policy']:14} {row['ms_per_step']:8.1f} {speedup:>24} {row['ceiling']:8.3f} "
+            f"{row['share_of_ceiling']:6.2f} {row['work_skipped']:8.1%} {row['free_branch_rows']:10.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, default="0.5b")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    engine = unmask.load(random_checkpoint(options.shape, options.cache), device="cpu", dtype="float32")
+    rows = measure(engine, options.new_tokens, options.repeats)
+    show(rows)
+    settings = {"shape": options.shape, "repeats": options.repeats, "new_tokens": options.new_tokens}
+    print(json.dumps({"benchmark": "reuse", **settings, "machine": machine(), "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""`unmask ceiling`: what policies can save at the very most, before anything runs. Needs no torch."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from unmask.cli.policy_text import read_policy
+from unmask.cost import DEVICES, Device
+from unmask.errors import UnmaskError
+from unmask.model.config import ModelConfig, read_config
+from unmask.model.hub import find_checkpoint
+from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
+from unmask.policies.rehearsal import Script
+
+PLAIN_WIDTH = 160
+"""Columns of the table where no terminal says otherwise."""
+
+
+@click.command(short_help="The most that policies can save.")
+@click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
+@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Only its config.json is read.")
+@click.option(
+    "--device", type=click.Choice(sorted(DEVICES)), default="a100", show_default=True, help="Roofline."
+)
+@click.option("--flops", type=float, help="Operations a second of a device that is not listed.")
+@click.option("--bandwidth", type=float, help="Bytes a second of a device that is not listed.")
+@click.option("--trace", type=Path, metavar="FILE", help="Step counts of a trace of `unmask probe`.")
+@click.option(
+    "--prompt-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Prompt length."
+)
+@click.option(
+    "--new-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Answer length."
+)
+@click.option(
+    "--sub-block-size", type=click.IntRange(min=1), default=8, show_default=True, help="As in decoding."
+)
+@click.option("--block-cache/--no-block-cache", default=True, help="As in decoding. [on]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def ceiling(
+    policies: tuple[str, ...],
+    model: str,
+    device: str,
+    flops: float | None,
+    bandwidth: float | None,
+    trace: Path | None,
+    prompt_tokens: int,
+    new_tokens: int,
+    sub_block_size: int,
+    block_cache: bool,
+    as_json: bool,
+) -> None:
+    """Show what policies can save at the very most, and so the highest speed-up on a device's roofline.
+
+    Both sides take the same steps; real decodings under reuse take more. Batch 1. A policy is written as
+    layer_reuse:k=2,layers=middle,on=sub+block or as JSON or as the name of a .toml or .json file.
+
+    \b
+    Examples:
+      unmask ceiling layer_reuse:k=2,unit=output trim:keep=0 --model path/to/checkpoint --device rtx6000
+      unmask ceiling '{"kind": "adaptive", "budget": 0.3}' --model path/to/checkpoint --trace trace.npz
+    """
+    config = read_config(find_checkpoint(model, weights=False))
+    if config.block_size is None:
+        raise UnmaskError(f"{model}: config.json has no bd_size, so its blocks are unknown.")
+    if config.block_size % sub_block_size:
+        raise UnmaskError(
+            f"The block size {config.block_size} is not a multiple of {sub_block_size}; choose another."
+        )
+    script = Script(prompt_tokens, new_tokens, config.block_size, sub_block_size, block_cache)
+    if trace:
+        script = replace(script, unmasked=_recorded(trace))
+    specs = [read_policy(text) for text in policies]
+    on = _device(device, flops, bandwidth)
+    found = [ceiling_of(spec, config.shape, on, script) for spec in specs]
+    equal = equal_by_construction(specs, config.num_layers)
+    if as_json:
+        click.echo(json.dumps(_document(policies, found, equal, on, config)))
+    else:
+        _show(policies, found, equal, on)
+
+
+def _recorded(trace: Path) -> tuple[int, ...]:
+    try:
+        with np.load(trace) as content:
+            return tuple(int(count) for count in content["unmasked"])
+    except (OSError, KeyError, ValueError):
+        raise UnmaskError(f"{trace} is no trace; write one with `unmask probe --output {trace}`.") from None
+
+
+def _device(name: str, flops: float | None, bandwidth: float | None) -> Device:
+    if flops is None and bandwidth is None:
+        return DEVICES[name]
+    if not flops or not bandwidth or min(flops, bandwidth) <= 0:
+        raise UnmaskError("Give both --flops and --bandwidth as positive numbers, or neither.")
+    return Device("yours", flops, bandwidth)
+
+
+def _document(
+    policies: tuple[str, ...],
+    found: list[Ceiling],
+    equal: list[list[int]],
+    device: Device,
+    config: ModelConfig,
+) -> dict[str, Any]:
+    return {
+        "device": asdict(device),
+        "layers": config.num_layers,
+        "ceilings": [{"policy": text, **asdict(one)} for text, one in zip(policies, found, strict=True)],
+        "equal_by_construction": [[policies[index] for index in group] for group in equal],
+    }
+
+
+def _show(policies: tuple[str, ...], found: list[Ceiling], equal: list[list[int]], device: Device) -> None:
+    table = Table(title=f"Ceilings at batch 1 on {device.name}: equal steps, savings only", box=SIMPLE)
+    table.add_column("policy", overflow="fold")
+    for heading in ("FLOPs saved", "bytes saved", "speed-up at most"):
+        table.add_column(heading, justify="right")
+    table.add_column("remark")
+    for text, one in zip(policies, found, strict=True):
+        remark = f"dead: {one.dead}" if one.dead else ""
+        table.add_row(text, f"{one.flops_saved:.1%}", f"{one.bytes_saved:.1%}", f"{one.speedup:.3f}x", remark)
+    console = Console()
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(table)
+    for group in equal:
+        console.print(
+            f"Equal by construction: {', '.join(policies[index] for index in group)}", highlight=False
+        )

@@ -1,0 +1,131 @@
+"""Which rows TRIM feeds: those that need it always, of the others those that moved most."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from policy_cases import BLOCK, LAYERS, PROMPTS, Recorder, engine, one, run, trim
+from unmask.engine.engine import Engine
+from unmask.engine.forward import Workspace
+from unmask.engine.policy import StepView
+from unmask.engine.step_plan import FULL, Kind, Rows
+from unmask.errors import UnmaskError
+from unmask.policies.registry import make_policy
+
+
+def steps(policy: Any, **decode: Any) -> list[tuple[StepView, Rows | None]]:
+    recorder = Recorder(policy)
+    for prompt in PROMPTS:
+        one(prompt, recorder, **decode)
+    return [(view, plan.rows) for view, plan in zip(recorder.views, recorder.plans, strict=True)]
+
+
+def trimmed(policy: Any, **decode: Any) -> list[tuple[StepView, Rows]]:
+    """Full-block steps that left rows out."""
+    found = [
+        (view, rows)
+        for view, rows in steps(policy, **decode)
+        if rows is not None and view.kind is Kind.BLOCK and len(rows.always) + rows.count < BLOCK
+    ]
+    assert len(found) > 20
+    return found
+
+
+@pytest.mark.parametrize("block_cache", [True, False])
+@pytest.mark.parametrize("keep", [0, 0.3, 0.8])
+def test_what_always_runs(keep: float, block_cache: bool) -> None:
+    for view, rows in trimmed(trim(keep=keep), block_cache=block_cache):
+        always = set(rows.always)
+        masked = [position for position in view.masked if position in view.sub_block]
+        assert always >= set(view.sub_block)
+        assert always >= set(view.changed)
+        assert always >= {position - 1 for position in masked}
+        assert always == {*view.sub_block, *view.changed, *(position - 1 for position in masked)}
+        others = sorted(set(range(BLOCK)) - always)
+        assert rows.count == round(keep * len(others))
+        assert list(rows.among) == (others if rows.count else [])
+
+
+@pytest.mark.parametrize("block_cache", [True, False])
+def test_a_decided_row_before_an_undecided_one_is_never_left_out(block_cache: bool) -> None:
+    for view, rows in trimmed(trim(), block_cache=block_cache):
+        for position in set(range(BLOCK)) - set(rows.always):
+            decided = position not in view.masked
+            assert not (decided and position + 1 in view.masked)
+
+
+def test_keep_1_plans_full() -> None:
+    policy = make_policy(trim(keep=1), LAYERS)
+    recorder = Recorder(policy)
+    one(PROMPTS[1], recorder)
+    assert recorder.plans
+    assert all(plan is FULL for plan in recorder.plans)
+
+
+def test_every() -> None:
+    every = 3
+    for view, rows in steps(trim(every=every)):
+        if view.kind is Kind.BLOCK and view.block_steps % every == 0:
+            assert rows is None
+    assert any(rows is not None for _, rows in steps(trim(every=every)))
+
+
+def test_a_probe_layer_the_model_does_not_have() -> None:
+    with pytest.raises(UnmaskError, match="layers 0 to 5"):
+        one(PROMPTS[0], trim(keep=0.5, probe_layer=LAYERS))
+    assert one(PROMPTS[0], trim(keep=0, probe_layer=LAYERS)).generation.ids
+
+
+class Watching(Workspace):
+    """Checks every choice of rows against a record of its own."""
+
+    choices = 0
+
+    def _probe(self, stream: Any, segments: Any, layer: int, selection: Any) -> Any:
+        inputs, before = stream.x_TD.double().clone(), _places(stream)
+        result = super()._probe(stream, segments, layer, selection)
+        after = _places(result)
+        assert layer == 2
+        start = 0
+        expected: list[int] = []
+        for segment, (always, count) in zip(segments, selection, strict=True):
+            places = before[start : start + len(segment.columns)]
+            moved = {
+                place: self._moved(place, inputs[start + always + index])
+                for index, place in enumerate(places[always:])
+            }
+            chosen = sorted(moved, key=lambda place: -moved[place])[:count]
+            expected += [*places[:always], *sorted(chosen)]
+            start += len(segment.columns)
+            Watching.choices += bool(0 < count < len(moved))
+        assert after == expected
+        for place in after:
+            self.record[place] = inputs[before.index(place)]
+        return result
+
+    def _moved(self, place: int, now: torch.Tensor) -> float:
+        then = self.record[place]
+        return float((now - then).norm() / then.norm())
+
+
+def _places(stream: Any) -> list[int]:
+    if isinstance(stream.places, slice):
+        return list(range(stream.places.start, stream.places.stop))
+    places: list[int] = stream.places.tolist()
+    return places
+
+
+class WatchingEngine(Engine):
+    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+        workspace = Watching(self.transformer, slots, columns, block_size)
+        workspace.record = {}
+        return workspace
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_the_rows_that_join_are_those_whose_input_to_the_probed_layer_moved_most(batch_size: int) -> None:
+    watching = WatchingEngine(engine().transformer, engine().mask_token, make_policy=make_policy)
+    Watching.choices = 0
+    run(PROMPTS, trim(keep=0.3), batch_size, on=watching)
+    assert Watching.choices > 20
