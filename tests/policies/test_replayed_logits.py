@@ -80,8 +80,8 @@ def test_output_replay_is_to_unmask_again_from_the_old_logits(k: int) -> None:
     """For every subset alike; each replay writes one token and runs no layer."""
     answers = []
     for layers in SUBSETS:
-        decider = Remembering(0.6)
-        found = one(PROMPTS[1], reuse(unit="output", k=k, layers=layers), decider=decider)
+        decider = Remembering(1.0)
+        found = one(PROMPTS[1], reuse(unit="output", k=k, layers=layers), decider=decider, sub_block_size=8)
         old: dict[int, tuple[int, float]] = {}
         replays = 0
         for (_, event), candidates in zip(found.denoising(), decider.found, strict=True):

@@ -117,9 +117,17 @@ class Decoder:
         read_N = torch.tensor(places).to(hidden_TD.device, non_blocking=True)
         found = self.reader.read(self.workspace.transformer.logits(hidden_TD[read_N]), pieces)
         for piece, part in zip(pieces, found, strict=True):
-            if any(map(math.isnan, part.confidences)):
-                raise self._diagnose(piece.row)
+            self._refuse_not_finite(piece.row, part)
         return found
+
+    def _refuse_not_finite(self, row: Row, found: Candidates) -> None:
+        """Stop at NaN, and look closer at all-equal logits: a norm that overflows returns zeros."""
+        uniform = 1.001 / (self.workspace.transformer.config.vocab_size - 1)
+        broken = any(map(math.isnan, found.confidences))
+        if broken or any(confidence <= uniform for confidence in found.confidences):
+            where = self._first_bad_layer(row)
+            if broken or where:
+                raise not_finite_error(where, self.workspace.transformer.dtype)
 
     def _note_drift(self, drift_BL: torch.Tensor, pieces: Sequence[Piece]) -> None:
         """Keep what a plan measured, where there was an earlier step of the block to compare with."""
@@ -148,7 +156,7 @@ class Decoder:
         columns, tokens, confidences = zip(*writes, strict=True) if writes else ((), (), ())
         yield StepEvent(row.index, kind, piece.plan, step, columns, tokens, confidences)
 
-    def _diagnose(self, row: Row) -> Exception:
+    def _first_bad_layer(self, row: Row) -> str | None:
         """Feed the row's blocks again from the first, watching every layer."""
         size = row.rules.block_size
         for start in range(0, row.stop, size):
@@ -156,5 +164,5 @@ class Decoder:
             segments = [Segment(row.slot, block, block.stop)]
             where = self.workspace.first_bad_layer(row.tokens[block.start : block.stop], segments)
             if where:
-                return not_finite_error(where, self.workspace.transformer.dtype)
-        return not_finite_error(None, self.workspace.transformer.dtype)
+                return where
+        return None

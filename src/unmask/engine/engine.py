@@ -174,6 +174,10 @@ class Engine:
             raise UnmaskError(
                 f"Token id {out_of_range[0]} is outside the vocabulary of {self.config.vocab_size} tokens."
             )
+        if self.mask_token in ids:
+            raise UnmaskError(
+                f"A prompt holds the mask token {self.mask_token}, which stands for unknown positions; leave it out."
+            )
         wanted = request.max_new_tokens if request.max_new_tokens is not None else spec.max_new_tokens
         if wanted < 1:
             raise UnmaskError(f"max_new_tokens is {wanted}; it must be at least 1.")

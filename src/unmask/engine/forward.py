@@ -234,4 +234,5 @@ def _relative_change(now_TD: Tensor, then_TD: Tensor) -> Tensor:
 
 
 def _finite(x_TD: Tensor) -> bool:
-    return bool(torch.isfinite(x_TD).all())
+    """Whether values and their squares, which norms need, can be told apart from infinity."""
+    return bool(torch.isfinite(x_TD.float().square().sum(dim=-1)).all())

@@ -106,7 +106,7 @@ def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: floa
     nucleus = nucleus / nucleus.sum(dim=-1, keepdim=True)
     places_N1 = torch.searchsorted(nucleus.cumsum(dim=-1), uniforms_N[:, None], right=True)
     last_N1 = (nucleus > 0).sum(dim=-1, keepdim=True) - 1
-    places_N1 = torch.minimum(places_N1, last_N1)
+    places_N1 = torch.minimum(places_N1, last_N1).clamp_(min=0)
     return tokens.gather(-1, places_N1).squeeze(-1), nucleus.gather(-1, places_N1).squeeze(-1)
 
 
