@@ -38,7 +38,7 @@ from unmask.policies.registry import make_policy
 from unmask.policies.rehearsal import Script, rehearse
 
 POLICIES = [spec for examples in EXAMPLES.values() for spec in (*examples.acting, *examples.dead)]
-PROMPT = prompt(3 * BLOCK + 5)
+PROMPT = prompt(2 * BLOCK + 5)
 
 
 @lru_cache
@@ -122,11 +122,11 @@ class LeftToRight:
     def __init__(self, counts: Sequence[int]) -> None:
         self.counts = cycle(counts)
 
-    def denoised(self, row: Row, columns: Sequence[int], found: Candidates) -> list[tuple[int, int, float]]:
+    def denoised(self, _: Row, columns: Sequence[int], found: Candidates) -> list[tuple[int, int, float]]:
         chosen = list(zip(columns, found.tokens, found.confidences, strict=True))
         return chosen[: next(self.counts)]
 
-    def committed(self, row: Row, column: int, found: Candidates) -> list[tuple[int, int, float]]:
+    def committed(self, _: Row, column: int, found: Candidates) -> list[tuple[int, int, float]]:
         return [(column, found.tokens[0], found.confidences[0])]
 
 

@@ -85,10 +85,11 @@ def test_output_replay_reads_only_the_head() -> None:
     assert found.speedup > ceiling(reuse(k=2, unit="residual", layers=["1-27"])).speedup
 
 
-def test_the_findings_table_of_the_seeds_own_way() -> None:
-    """12 of 28 layers on sub-block steps alone: no more than 1.14 at k = 2 and 1.20 at k = 3."""
-    assert 1 < ceiling(reuse(k=2, size=12)).speedup < 1.15
-    assert 1 < ceiling(reuse(k=3, size=12)).speedup < 1.22
+def test_the_seeds_aim_of_a_fifth_at_k_2_was_out_of_reach() -> None:
+    """12 of 28 layers, sub-block steps alone: even the roofline gives less than 1.2."""
+    two, three = (ceiling(reuse(k=k, size=12, on=["sub"])).speedup for k in (2, 3))
+    assert 1.05 < two < 1.2
+    assert two < three
 
 
 def groups(*specs: dict[str, Any]) -> list[list[int]]:

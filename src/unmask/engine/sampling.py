@@ -98,9 +98,9 @@ def most_likely(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
 
 def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float) -> tuple[Tensor, Tensor]:
     """A token of each position's nucleus and its probability within it."""
-    probabilities, tokens = (
-        (logits_NV / temperature).softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
-    )
+    coldest = torch.finfo(torch.float32).tiny
+    scaled_NV = (logits_NV - logits_NV.amax(dim=-1, keepdim=True)) / max(temperature, coldest)
+    probabilities, tokens = scaled_NV.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
     before = probabilities.cumsum(dim=-1) - probabilities
     nucleus = probabilities.masked_fill(before > top_p, 0.0)
     nucleus = nucleus / nucleus.sum(dim=-1, keepdim=True)
