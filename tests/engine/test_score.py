@@ -1,0 +1,199 @@
+"""Scoring is generation with forced tokens: proper likelihoods, shared forwards, policies that reach it."""
+
+import json
+import math
+from collections import Counter
+from itertools import product
+
+import pytest
+import torch
+
+from checkpoints import GOLDEN, load_recipe, small_model
+from unmask import DecodeSpec, ScoreRequest
+from unmask.engine.engine import Engine
+from unmask.engine.row import BlockRules, Row
+from unmask.engine.sampling import Candidates, uniform
+from unmask.engine.schedule import Piece
+from unmask.errors import UnmaskError
+from unmask.policies.registry import make_policy
+
+TOY = {"vocab_size": 6, "mask_token_id": 5, "eos_token_id": 4, "num_hidden_layers": 3}
+TOY_TOKENS = range(5)
+BOTH = ["sub", "block"]
+POLICIES = [
+    None,
+    {"kind": "layer_reuse", "k": 2, "unit": "residual", "layers": [1, 2], "on": BOTH},
+    {"kind": "layer_reuse", "k": 3, "unit": "output", "layers": [1], "on": BOTH},
+    {"kind": "layer_reuse", "k": 2, "unit": "attention", "layers": [0, 2], "on": BOTH},
+    {"kind": "layer_reuse", "k": 2, "unit": "mlp", "layers": [1], "on": BOTH},
+    {"kind": "trim", "keep": 0.0},
+    {"kind": "adaptive", "max_drift": 1.0},
+]
+
+
+def toy() -> Engine:
+    engine = small_model(seed=3, logit_scale=2.0, **TOY).engine
+    return Engine(engine.transformer, engine.mask_token, engine.folder, make_policy)
+
+
+def vector():
+    return json.loads((GOLDEN / "loglikelihood_first_token.json").read_text())
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["kind"] if policy else "full")
+@pytest.mark.parametrize(
+    "estimator, order", [("chain", "confidence"), ("chain", "left_to_right"), ("onepass", "confidence")]
+)
+@pytest.mark.parametrize("length", [5, 30, 32])
+def test_a_likelihood_sums_to_one_over_all_targets_of_a_length(policy, estimator, order, length) -> None:
+    prefix = [index % 5 for index in range(length)]
+    requests = [ScoreRequest(prefix, target) for target in product(TOY_TOKENS, repeat=3)]
+    found = toy().score(requests, estimator, order, {"sub_block_size": 4}, policy, batch_size=len(requests))
+    assert math.isclose(sum(math.exp(score.logprob) for score in found.scores), 1.0, rel_tol=1e-4)
+    assert sum(score.is_greedy for score in found.scores) == 1
+
+
+class ChainSampler:
+    """The sampler whose likelihood `chain` is: the most confident column, a token drawn at temperature 1."""
+
+    def __init__(self, mask_token: int) -> None:
+        self.mask_token = mask_token
+
+    def read(self, logits: torch.Tensor, pieces: list[Piece]) -> list[Candidates]:
+        logits[:, self.mask_token] = -torch.inf
+        probabilities, parts, start = logits.softmax(dim=-1), [], 0
+        for piece in pieces:
+            rows = probabilities[start : start + len(piece.reads)]
+            draws = [uniform(piece.row.seed, column, len(piece.row.ledger.entries)) for column in piece.reads]
+            tokens = [
+                int(torch.searchsorted(row.cumsum(0), torch.tensor(draw)))
+                for row, draw in zip(rows, draws, strict=True)
+            ]
+            parts.append(Candidates(tokens, rows.max(dim=-1).values.tolist()))
+            start += len(piece.reads)
+        return parts
+
+
+class WithinAnswer(Row):
+    """A row that predicts nothing behind its end, as a scored one does."""
+
+    def read_columns(self, kind):
+        return [column for column in super().read_columns(kind) if column < self.end]
+
+
+@torch.inference_mode()
+def test_chain_agrees_with_the_frequencies_of_its_sampler() -> None:
+    from unmask.engine.decider import ByConfidence
+    from unmask.engine.decode import Decoder
+
+    engine, prefix, draws = toy(), [0, 1, 2, 3, 4] * 6 + [1], 4000
+    assert len(prefix) == 31, "one denoised column, one commit and one column of the next block"
+    rules = BlockRules(32, 8, True, engine.mask_token, frozenset())
+    rows = [WithinAnswer(seed, prefix, 3, rules, 3, seed=seed * 7919 + 1) for seed in range(draws)]
+    policy = make_policy({"kind": "layer_reuse", "k": 2, "layers": [1], "on": BOTH}, 3)
+    decoder = Decoder(
+        engine.workspace(200, 64, 32), policy, ByConfidence(1.0), ChainSampler(engine.mask_token)
+    )
+    counts = Counter(tuple(row.answer) for row in decoder.run(rows) if isinstance(row, Row))
+    targets = list(product(TOY_TOKENS, repeat=3))
+    found = engine.score(
+        [ScoreRequest(prefix, target) for target in targets], policy=policy, batch_size=len(targets)
+    )
+    expected = {
+        target: draws * math.exp(score.logprob) for target, score in zip(targets, found.scores, strict=True)
+    }
+    frequent = [target for target in targets if expected[target] >= 5]
+    chi_squared = sum((counts[target] - expected[target]) ** 2 / expected[target] for target in frequent)
+    assert len(frequent) > 5
+    assert chi_squared < len(frequent) + 5 * math.sqrt(2 * len(frequent)), "five standard deviations"
+
+
+def test_first_token_is_the_published_score() -> None:
+    content = vector()
+    engine = load_recipe(content["checkpoint"]).engine
+    requests = [ScoreRequest(row["prefix"], row["target"]) for row in content["rows"]]
+    found = engine.score(requests, "first_token")
+    for score, row in zip(found.scores, content["rows"], strict=True):
+        assert math.isclose(score.logprob, row["loglikelihood"], abs_tol=1e-3)
+
+
+def test_canvas_without_reuse_is_the_published_score_of_single_tokens() -> None:
+    content = vector()
+    engine = load_recipe(content["checkpoint"]).engine
+    rows = [row for row in content["rows"] if len(row["target"]) == 1]
+    requests = [ScoreRequest(row["prefix"], row["target"]) for row in rows]
+    for score, row in zip(engine.score(requests, "canvas").scores, rows, strict=True):
+        assert math.isclose(score.logprob, row["loglikelihood"], abs_tol=1e-3)
+
+
+def test_canvas_under_reuse_moves_and_is_the_same_for_every_k_above_one() -> None:
+    engine = toy()
+    requests = [ScoreRequest([1, 2, 3], [token]) for token in TOY_TOKENS]
+    values = {}
+    for k in (1, 2, 3):
+        found = engine.score(requests, "canvas", policy={"kind": "layer_reuse", "k": k, "layers": [1, 2]})
+        values[k] = [score.logprob for score in found.scores]
+        assert (found.ledgers[0].reuse_fraction() > 0) == (k > 1)
+    assert values[2] == values[3]
+    assert values[1] != values[2]
+
+
+@pytest.mark.parametrize("estimator", ["chain", "onepass", "first_token"])
+@pytest.mark.parametrize("policy", [None, POLICIES[1]], ids=["full", "residual"])
+def test_scores_do_not_depend_on_batch_order_or_company(estimator, policy) -> None:
+    engine = toy()
+    requests = [
+        ScoreRequest([(start + index) % 5 for index in range(length)], target)
+        for start, length in [(0, 3), (1, 31), (2, 32), (0, 70)]
+        for target in ([1], [1, 2], [4, 0, 0, 2, 1, 1, 3, 3, 2])
+    ]
+    together = [score.logprob for score in engine.score(requests, estimator, policy=policy).scores]
+    backwards = engine.score(requests[::-1], estimator, policy=policy, batch_size=3).scores
+    alone = [engine.score([request], estimator, policy=policy).scores[0].logprob for request in requests]
+    assert together == pytest.approx(alone, abs=1e-4)
+    assert [score.logprob for score in backwards][::-1] == pytest.approx(alone, abs=1e-4)
+
+
+def test_choices_of_a_question_share_prefill_and_forwards() -> None:
+    engine, prefix = toy(), [*[1, 2, 3, 4] * 20, 1, 2]
+    single = engine.score([ScoreRequest(prefix, [token]) for token in TOY_TOKENS])
+    assert single.ledgers[0].steps() == {"prefill": 1, "block": 1, "sub": 0, "commit": 0}
+    assert [score.group for score in single.scores] == [0] * 5
+    longer = engine.score([ScoreRequest(prefix, [token, token, 0]) for token in (0, 1, 2)])
+    shared_state, apart = 1, 3 * 2
+    assert longer.ledgers[0].steps() == {"prefill": 1, "block": shared_state, "sub": apart, "commit": 0}
+
+
+def test_a_chain_score_is_greedy_exactly_for_what_greedy_decoding_writes() -> None:
+    engine = small_model(seed=5).engine
+    prefix = [3, 1, 4, 1, 5]
+    decoded = engine.generate([prefix], DecodeSpec(max_new_tokens=27, threshold=1.0, stop_tokens=()))[0].ids
+    other = [*decoded[:-1], (decoded[-1] + 1) % 60]
+    yes, no = engine.score([ScoreRequest(prefix, decoded), ScoreRequest(prefix, other)]).scores
+    assert yes.is_greedy
+    assert not no.is_greedy
+
+
+def test_a_policy_that_cannot_act_says_so() -> None:
+    engine, policy = toy(), POLICIES[1]
+    single = [ScoreRequest([1, 2, 3], [token]) for token in TOY_TOKENS]
+    assert "single-token" in (engine.score(single, policy=policy).inactive or "")
+    assert "one step" in (engine.score(single, "first_token", policy=policy).inactive or "")
+    assert engine.score(single).inactive is None
+    assert engine.score([ScoreRequest([1, 2, 3], [1, 2, 3])], policy=policy).inactive is None
+
+
+@pytest.mark.parametrize(
+    "request_, estimator, says",
+    [
+        (ScoreRequest([], [1]), "chain", "at least one token"),
+        (ScoreRequest([1], []), "chain", "at least one token"),
+        (ScoreRequest([1], [1, 2]), "canvas", "use the estimator chain"),
+        (ScoreRequest([1], [99]), "chain", "outside the vocabulary"),
+        (ScoreRequest([1] * 4096, [1]), "chain", "context is 4096"),
+        (ScoreRequest([1], [1]), "guess", "is no estimator"),
+    ],
+)
+def test_bad_requests_get_one_sentence(request_, estimator, says) -> None:
+    with pytest.raises(UnmaskError, match=says):
+        toy().score([request_], estimator)
