@@ -7,7 +7,8 @@ which Unmask itself does not: `pip install -e '.[bench]'` in an environment of i
 
     python benchmarks/honesty.py --shape 0.5b --repeats 15
 
-The last line is one JSON document; exit code 1 if the median of a case is beyond the limit.
+The last line is one JSON document; exit code 1 if the median ratio of a case, on the CPU clock, is beyond
+the limit. Only slower counts: a reference that is faster makes the engine's lead smaller, not larger.
 """
 
 import argparse

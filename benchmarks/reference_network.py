@@ -170,8 +170,10 @@ class ReferenceNetwork(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> "ReferenceNetwork":
-        """Take config.json and model.safetensors of a folder; weights stay where the file is mapped, as
-        transformers leaves them, which is worth 4 to 8 % of a forward against a copy in small pages.
+        """Take config.json and model.safetensors of a folder.
+
+        Weights stay where the file is mapped, as transformers leaves them, so that the place of the
+        weights in memory is no difference between the two.
         """
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         stored = load_file(folder / "model.safetensors")

@@ -3,6 +3,8 @@
     unmask generate    answer prompts with a checkpoint
     unmask info        what a checkpoint is and what it needs
     unmask conformance compare this machine with recorded decodings
+    unmask ceiling     the most that policies can save
+    unmask probe       record how layers move between steps
 
 Nothing here imports torch until a verb needs it, so that `--help` answers at once.
 """

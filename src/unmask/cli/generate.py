@@ -19,7 +19,7 @@ from unmask.cli.options import decode_options, decode_spec
 from unmask.cli.policy_text import read_policy
 from unmask.cli.prompts import Encoder, Item, from_arguments, from_lines
 from unmask.model.checkpoint import open_checkpoint
-from unmask.model.hub import find_checkpoint
+from unmask.model.hub import EMBEDDED, find_checkpoint
 from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Answer prompts with a checkpoint.")
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Checkpoint folder or hub id.")
+@click.option(
+    "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
+)
 @click.option("--revision", help="Branch, tag or commit of a hub id.")
 @click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable.")
 @click.option("--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input.")

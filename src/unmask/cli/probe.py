@@ -10,7 +10,7 @@ from unmask.cli.options import decode_options, decode_spec
 from unmask.cli.prompts import Encoder, from_arguments, from_lines
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint
-from unmask.model.hub import find_checkpoint
+from unmask.model.hub import EMBEDDED, find_checkpoint
 
 MEASURES = ("drift_input", "drift_output", "drift_residual")
 ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
@@ -18,7 +18,9 @@ ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 
 @click.command(short_help="Record how layers move between steps.")
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Checkpoint folder or hub id.")
+@click.option(
+    "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
+)
 @click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable.")
 @click.option("--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input.")
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write the trace as .npz.")
