@@ -32,10 +32,10 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py

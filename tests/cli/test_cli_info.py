@@ -64,11 +64,9 @@ def test_without_mask_token(run: Run, spoiled: Path):
         file.unlink()
     result = run("info", spoiled)
     assert result.exit_code == 2
-    assert (
-        result.stdout.splitlines()[-1]
-        .strip()
-        .startswith("usable: no, because the checkpoint names no mask token")
-    )
+    last = result.stdout.splitlines()[-1]
+    assert last.strip().startswith("usable: no, because")
+    assert "names no mask token" in last
 
 
 def test_without_block_size(run: Run, spoiled: Path):

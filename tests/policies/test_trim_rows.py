@@ -9,7 +9,7 @@ from policy_cases import BLOCK, LAYERS, PROMPTS, Recorder, engine, one, run, tri
 from unmask.engine.engine import Engine
 from unmask.engine.forward import Workspace
 from unmask.engine.policy import StepView
-from unmask.engine.step_plan import FULL, Kind, Rows
+from unmask.engine.step_plan import FULL, Kind, Rows, StepPlan
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy
 
@@ -129,3 +129,29 @@ def test_the_rows_that_join_are_those_whose_input_to_the_probed_layer_moved_most
     Watching.choices = 0
     run(PROMPTS, trim(keep=0.3), batch_size, on=watching)
     assert Watching.choices > 20
+
+
+def test_a_changed_row_that_competed_counts_as_changed_still() -> None:
+    """Whether it ran is known to the device alone, so its keys may be older than its token."""
+    competed: list[tuple[set[int], set[int]]] = []
+
+    class Competing:
+        pending: set[int] | None = None
+
+        def plan(self, view: StepView) -> StepPlan:
+            if self.pending is not None:
+                competed.append((self.pending, set(view.changed)))
+                self.pending = None
+            every = range(view.block_size)
+            if view.block_steps == 0:
+                return StepPlan(rows=Rows(tuple(every), probe_layer=2))
+            masked = {position - 1 for position in view.masked if position in view.sub_block}
+            always = {*view.sub_block, *masked}
+            among = tuple(position for position in every if position not in always)
+            self.pending = set(view.changed) - always or None
+            return StepPlan(rows=Rows(tuple(sorted(always)), among, 1, probe_layer=2))
+
+    for prompt in PROMPTS:
+        one(prompt, Competing(), block_cache=False)
+    assert len(competed) > 5
+    assert all(before <= after for before, after in competed)

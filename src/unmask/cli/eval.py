@@ -16,6 +16,7 @@ from unmask.cli.policy_text import read_policy
 from unmask.cli.results import as_lines, write_atomically
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint
+from unmask.model.config import read_config
 from unmask.model.hub import find_checkpoint
 
 if TYPE_CHECKING:
@@ -96,13 +97,13 @@ def evaluate(
     chosen = read_policy(policy) if policy else None
     if output:
         _check_new(output)
-    checkpoint = open_checkpoint(find_checkpoint(model, revision))
-    spec.resolved_block_size(checkpoint.config.block_size)
+    spec.resolved_block_size(read_config(find_checkpoint(model, revision, weights=False)).block_size)
 
     from unmask.evaluation.harness import Options
     from unmask.evaluation.preflight import load_tasks
 
     loaded = load_tasks(tasks.split(","), data, limit, allow_code)
+    checkpoint = open_checkpoint(find_checkpoint(model, revision))
 
     from unmask.evaluation.lm import UnmaskLM
     from unmask.evaluation.run import evaluate as run

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 @click.option("--chat/--raw", default=None, help="Apply the chat template to text or not. [if there is one]")
 @decode_options
 @click.option(
+    "--policy", metavar="POLICY", help="What to reuse, e.g. layer_reuse:k=2,layers=middle. [nothing]"
+)
+@click.option(
     "--batch-size", type=click.IntRange(min=1), default=16, show_default=True, help="Rows together."
 )
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")

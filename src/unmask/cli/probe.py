@@ -25,7 +25,13 @@ ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 @click.option("--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input.")
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write the trace as .npz.")
 @click.option("--plot", type=Path, metavar="FILE", help="Draw the layer-by-step heat map (.png, .svg, .pdf).")
-@click.option("--measure", type=click.Choice(MEASURES + ERRORS), default="error_residual", show_default=True)
+@click.option(
+    "--measure",
+    type=click.Choice(MEASURES + ERRORS),
+    default="error_residual",
+    show_default=True,
+    help="What --plot draws.",
+)
 @click.option("--chat/--raw", default=None, help="Apply the chat template to text or not. [if there is one]")
 @decode_options
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")

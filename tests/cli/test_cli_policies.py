@@ -1,0 +1,104 @@
+"""`--policy`, `unmask ceiling` and `unmask probe`: policies in every form that a person writes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_cases import Run, error_line
+
+from unmask.cli.policy_text import read_policy
+from unmask.errors import UnmaskError
+from unmask.spec import LayerReuseSpec, TrimSpec
+
+
+def test_a_policy_may_be_short_json_or_a_file(tmp_path: Path):
+    wanted = LayerReuseSpec(k=3, layers=(0, "2-3"), unit="mlp", on=("sub", "block"))
+    assert read_policy("layer_reuse:k=3,layers=0+2-3,unit=mlp,on=sub+block") == wanted
+    values = {"kind": "layer_reuse", "k": 3, "layers": [0, "2-3"], "unit": "mlp", "on": ["sub", "block"]}
+    assert read_policy(json.dumps(values)) == wanted
+    (tmp_path / "policy.json").write_text(json.dumps(values))
+    assert read_policy(str(tmp_path / "policy.json")) == wanted
+    (tmp_path / "policy.toml").write_text('kind = "trim"\nkeep = 0.25\n')
+    assert read_policy(str(tmp_path / "policy.toml")) == TrimSpec(keep=0.25)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("guess", "guess"),
+        ("trim:keep=2", "[0, 1]"),
+        ("trim:keep", "cannot be read at 'keep'"),
+        ("layer_reuse:period=2", "period"),
+        ("layer_reuse:k=0", "at least 1"),
+        ("nowhere.toml", "no such policy file"),
+        ('{"kind": ', "cannot be read"),
+    ],
+)
+def test_a_bad_policy_gets_one_sentence(text: str, says: str):
+    with pytest.raises(UnmaskError) as caught:
+        read_policy(text)
+    assert says in str(caught.value)
+
+
+def test_generate_reuses_what_the_policy_says(run: Run, bare_model: Path):
+    def answer(*more: str) -> dict:
+        result = run(
+            "generate", "--ids", "1,2,3", "--model", bare_model, "--max-new-tokens", "60", "--json", *more
+        )
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    assert answer()["policy"] is None
+    reused = answer("--policy", "layer_reuse:k=2,layers=0,unit=residual,on=sub+block")
+    assert reused["policy"]["k"] == 2
+    assert reused["answers"][0]["ledger"]["reuse_fraction"] > 0
+    assert answer()["answers"][0]["ledger"]["reuse_fraction"] == 0
+
+
+def test_ceilings_name_dead_and_equal_policies(run: Run, bare_model: Path):
+    subsets = [f"layer_reuse:k=2,unit=output,layers={index}" for index in (0, 1)]
+    result = run("ceiling", *subsets, "layer_reuse:k=1,layers=0", "--model", bare_model, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    first, second, dead = document["ceilings"]
+    assert first["speedup"] == second["speedup"] > 1
+    assert "k = 1" in dead["dead"]
+    assert document["equal_by_construction"] == [subsets]
+    table = run("ceiling", *subsets, "--model", bare_model)
+    assert "Equal by construction" in table.stdout
+
+
+def test_ceiling_refuses_half_a_device(run: Run, bare_model: Path):
+    assert "both" in error_line(run("ceiling", "trim", "--model", bare_model, "--flops", "1e12"))
+
+
+def test_probe_records_and_draws(run: Run, bare_model: Path, tmp_path: Path):
+    trace, plot = tmp_path / "trace.npz", tmp_path / "trace.png"
+    prompt = ("--ids", "1,2,3", "--max-new-tokens", "40", "--model", bare_model)
+    result = run("probe", *prompt, "--output", trace, "--plot", plot)
+    assert result.exit_code == 0, result.output
+    with np.load(trace) as content:
+        steps = len(content["step"])
+        assert content["error_residual"].shape[0] == steps
+        assert np.isnan(content["error_residual"][0]).all(), (
+            "a block's first step has nothing to compare with"
+        )
+        assert np.isfinite(content["error_residual"][1]).any()
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    again = run(
+        "ceiling", "layer_reuse:k=2,layers=0,unit=residual", "--model", bare_model, "--trace", trace, "--json"
+    )
+    assert again.exit_code == 0, again.output
+    auto = f"layer_reuse:layers=auto,share=0.5,on=sub+block,calibration={trace}"
+    assert run("generate", *prompt, "--policy", auto).exit_code == 0
+
+
+def test_probe_says_what_is_missing(run: Run, bare_model: Path, tmp_path: Path):
+    prompt = ("--ids", "1,2,3", "--model", bare_model)
+    assert "--output" in error_line(run("probe", *prompt))
+    assert "no such folder" in error_line(run("probe", *prompt, "--output", tmp_path / "no" / "trace.npz"))
+    (tmp_path / "fake.npz").write_text("no trace")
+    assert "is no trace" in error_line(
+        run("ceiling", "trim", "--model", bare_model, "--trace", tmp_path / "fake.npz")
+    )
