@@ -12,7 +12,6 @@ from unmask.cli import app
 from unmask.conformance.check import check, record
 from unmask.conformance.vectors import read_vector
 from unmask.engine.decider import Scripted
-from unmask.engine.policy import Full
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 
@@ -44,10 +43,8 @@ def test_the_golden_folder_passes():
     report = json.loads(result.stdout)
     files = {file.stem for file in GOLDEN.glob("*.json")}
     assert {vector["vector"] for vector in report["vectors"]} == files
-    later = {name for name in files if name.startswith(("reuse_", "loglikelihood_"))}
-    assert {vector["vector"] for vector in report["vectors"] if vector["skipped"]} <= later
     assert report["different"] == 0
-    assert report["equal"] + report["skipped"] == len(files)
+    assert report["equal"] == len(files)
     assert sum(vector["steps_equal"] is True for vector in report["vectors"]) >= 24
 
 
@@ -58,8 +55,8 @@ def test_the_table(tmp_path: Path):
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
     assert rows["single_thr0.5"] == ["single_thr0.5", "equal", "equal", "-", "2.2e-04"]
     assert rows["single_stop0"][:4] == ["single_stop0", "equal", "-", "-"]
-    assert rows["loglikelihood_first_token"][3:] == ["skipped:", "scoring"]
-    assert result.stdout.endswith("2 equal, 0 different, 1 skipped (float32)\n")
+    assert rows["loglikelihood_first_token"][1] == "equal"
+    assert result.stdout.endswith("3 equal, 0 different (float32)\n")
 
 
 def test_a_differing_token_is_found(tmp_path: Path):
@@ -130,25 +127,21 @@ def test_other_dtypes_have_a_column_of_their_own(tmp_path: Path):
 def test_a_dtype_agrees_with_itself(tmp_path: Path):
     vector = read_vector(GOLDEN / "single_thr0.5.json")
     engine = load(write_checkpoint(vector.checkpoint.values, tmp_path), "cpu", "float32")
-    generations, script = record(engine, vector, None)
+    generations, script = record(engine, vector)
     decider = Scripted(script)
-    again, _ = record(engine, vector, None, decider)
+    again, _ = record(engine, vector, decider)
     assert again[0].ids == generations[0].ids == vector.expect[0].ids
     assert decider.agreed == decider.positions >= len(again[0].ids)
 
 
-def test_a_policy_is_made_by_the_function_given(tmp_path: Path):
-    vector = read_vector(GOLDEN / "reuse_output_k1_first.json")
-    assert check(vector, tmp_path).skipped == "policy layer_reuse not yet supported"
-    asked = []
-
-    def policy_from_spec(spec: Any) -> Full:
-        asked.append(spec)
-        return Full()  # what k = 1 amounts to
-
-    outcome = check(vector, tmp_path, policy_from_spec=policy_from_spec)
-    assert asked == [vector.policy]
-    assert (outcome.tokens_equal, outcome.steps_equal) == (True, True)
+def test_a_differing_score_is_found(tmp_path: Path):
+    name = "loglikelihood_first_token"
+    rows = read(name)["rows"]
+    rows[2]["loglikelihood"] += 0.01
+    change(tmp_path, name, rows=rows)
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert "row 3: " in result.stdout
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
@@ -157,6 +150,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "no checkpoint": ({"prompts": [[1]]}, "missing required field `checkpoint`"),
     "no seed": ({"checkpoint": {"logit_scale": 1, "config": {}}}, "missing required field `seed`"),
     "prompts": (read("single_thr0.5") | {"prompts": []}, "0 prompts, 1 expectations"),
+    "rows": (read("loglikelihood_first_token") | {"rows": []}, "names an estimator but has no rows"),
     "setting": (read("single_thr0.5") | {"decode": {"treshold": 1}}, "unknown field `treshold`"),
     "threshold": (read("single_thr0.5") | {"decode": {"threshold": 2}}, "threshold is 2"),
     "weights": (

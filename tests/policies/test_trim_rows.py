@@ -139,9 +139,9 @@ def test_a_changed_row_that_competed_counts_as_changed_still() -> None:
         pending: set[int] | None = None
 
         def plan(self, view: StepView) -> StepPlan:
-            if self.pending is not None:
+            if self.pending is not None and view.step:
                 competed.append((self.pending, set(view.changed)))
-                self.pending = None
+            self.pending = None
             every = range(view.block_size)
             if view.block_steps == 0:
                 return StepPlan(rows=Rows(tuple(every), probe_layer=2))

@@ -1,0 +1,46 @@
+"""pass@k: the estimator against enumeration, and the shape lm-eval's code tasks expect."""
+
+import sys
+from itertools import combinations
+
+import pytest
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.sandbox import code_eval, pass_at_k
+
+ADD, MULTIPLY = "def add(a, b): return a + b", "def add(a, b): return a * b"
+TEST = "assert add(2, 3) == 5"
+
+
+@pytest.mark.parametrize("samples", range(1, 6))
+def test_estimator_is_the_share_of_draws_with_a_correct_one(samples: int) -> None:
+    for correct in range(samples + 1):
+        for k in range(1, samples + 1):
+            draws = list(combinations([True] * correct + [False] * (samples - correct), k))
+            assert pass_at_k(samples, correct, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="runs programs")
+def test_workers_in_parallel_keep_the_order() -> None:
+    candidates = [[MULTIPLY, ADD], [ADD, ADD], [MULTIPLY, "while True: pass"]]
+    scores, details = code_eval([TEST] * 3, candidates, k=[1, 2, 3], workers=4, timeout=2.0)
+    assert scores == {"pass@1": 0.5, "pass@2": pytest.approx(2 / 3)}
+    reasons = [[row["result"] for _, row in details[task]] for task in range(3)]
+    assert reasons == [
+        ["failed: AssertionError", "passed"],
+        ["passed", "passed"],
+        ["failed: AssertionError", "timeout"],
+    ]
+    assert details[0][1] == (1, {"task_id": 0, "passed": True, "result": "passed", "completion_id": 1})
+
+
+@pytest.mark.parametrize("references, predictions", [([], []), ([TEST], []), ([TEST], [[]])])
+def test_problems_without_candidates(references: list[str], predictions: list[list[str]]) -> None:
+    with pytest.raises(UnmaskError, match="at least one candidate"):
+        code_eval(references, predictions, k=[1])
+
+
+@pytest.mark.parametrize("k, workers", [([], 1), ([0], 1), ([1], 0)])
+def test_bad_k_or_workers(k: list[int], workers: int) -> None:
+    with pytest.raises(UnmaskError, match="at least 1"):
+        code_eval([TEST], [[ADD]], k=k, workers=workers)

@@ -1,0 +1,127 @@
+"""`unmask prepare` writes hashes, and a run from a lock refuses anything else."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from unmask.errors import UnmaskError
+
+pytestmark = pytest.mark.usefixtures("lm_eval")
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what a run from a lock does to the libraries' settings."""
+    import datasets
+    import huggingface_hub
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "0")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+
+
+def prepare(model: Path, data: Path, lock: Path, tasks: str = "gsm8k") -> dict[str, Any]:
+    from unmask.cli.prepare import prepare as command
+
+    arguments = ["--tasks", tasks, "--model", str(model), "--data", str(data), "--output", str(lock)]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(lock.read_text())
+    return found
+
+
+def evaluate(model: Path, data: Path, lock: Path, tasks: str = "gsm8k") -> Any:
+    from unmask.cli.eval import evaluate as command
+
+    options = ["--data", str(data), "--lock", str(lock), "--limit", "1", "--max-new-tokens", "4"]
+    return CliRunner().invoke(command, ["--tasks", tasks, "--model", str(model), *options])
+
+
+@pytest.mark.usefixtures("network")
+def test_a_run_from_its_lock(
+    text_model: Path, invented: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret_word")
+    lock = tmp_path / "unmask.lock"
+    found = prepare(text_model, invented, lock)
+    assert set(found["files"]) == {
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+    assert list(found["tasks"]) == ["gsm8k"]
+    assert "secret" not in lock.read_text()
+    assert evaluate(text_model, invented, lock).exit_code == 0
+    assert "is not in the lock" in str(evaluate(text_model, invented, lock, "mmlu_anatomy").exception)
+
+    other = tmp_path / "data"
+    shutil.copytree(invented / "gsm8k", other / "gsm8k")
+    (other / "gsm8k/test.jsonl").write_text('{"question": "1?", "answer": "#### 1"}\n')
+    assert "rows of gsm8k are not those" in str(evaluate(text_model, other, lock).exception)
+
+    changed = tmp_path / "checkpoint"
+    shutil.copytree(text_model, changed)
+    (changed / "tokenizer_config.json").write_text("{}")
+    assert "is not the file that was locked" in str(evaluate(changed, invented, lock).exception)
+
+
+def test_locks_that_cannot_be_read(tmp_path: Path) -> None:
+    from unmask.evaluation.lock import read_lock
+
+    with pytest.raises(UnmaskError, match="no such lock"):
+        read_lock(tmp_path / "none")
+    (tmp_path / "broken").write_text("{")
+    with pytest.raises(UnmaskError, match="cannot be read as a lock"):
+        read_lock(tmp_path / "broken")
+
+
+class Api:
+    """A hub with one checkpoint and all datasets."""
+
+    asked: list[str]
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.asked = []
+
+    def model_info(self, model: str, revision: str | None, files_metadata: bool) -> Any:
+        assert (model, revision, files_metadata) == ("org/name", None, True)
+        files = [
+            SimpleNamespace(rfilename="model.safetensors", size=self.size),
+            SimpleNamespace(rfilename="movie.mp4", size=1 << 60),
+        ]
+        return SimpleNamespace(sha="abc", siblings=files)
+
+    def auth_check(self, dataset: str, repo_type: str) -> None:
+        assert repo_type == "dataset"
+        self.asked.append(dataset)
+
+    def dataset_info(self, dataset: str) -> Any:
+        return SimpleNamespace(sha=f"sha of {dataset}")
+
+
+def test_commits_are_pinned_and_room_is_checked_before_a_download(tmp_path: Path) -> None:
+    from unmask.evaluation.downloads import dataset_commits, pin_model
+
+    assert pin_model("org/name", None, Api(10)) == "abc"
+    assert pin_model(str(tmp_path), None, Api(10)) is None
+    with pytest.raises(UnmaskError, match="set HF_HOME"):
+        pin_model("org/name", None, Api(1 << 60))
+    api = Api(10)
+    assert dataset_commits(["gsm8k", "mmlu", "unmask_arith"], api) == {
+        "openai/gsm8k": "sha of openai/gsm8k",
+        "cais/mmlu": "sha of cais/mmlu",
+    }
+    assert api.asked == ["openai/gsm8k", "cais/mmlu"]
+
+
+def test_pinned_commits_reach_the_definitions() -> None:
+    from unmask.evaluation.catalogue import sources
+    from unmask.evaluation.definitions import task_file
+
+    content = task_file(sources()["gsm8k"], None, {"openai/gsm8k": "abc"})
+    assert content["dataset_kwargs"] == {"revision": "abc"}

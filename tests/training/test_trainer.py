@@ -1,0 +1,100 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from tokenizers import Tokenizer
+
+from unmask.errors import UnmaskError
+from unmask.training.__main__ import main
+from unmask.training.checkpoint import FILE_NAME, load_checkpoint
+from unmask.training.growth import grow
+from unmask.training.network import Network, NetworkConfig
+from unmask.training.optimizers import orthogonalise
+from unmask.training.recipe import tiny
+from unmask.training.trainer import StepReport, Trainer, run
+from unmask.training.vocabulary import build_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return build_tokenizer()
+
+
+def new_trainer(tokenizer: Tokenizer) -> Trainer:
+    return Trainer(tiny(tokenizer.get_vocab_size()), tokenizer)
+
+
+def ignore(_report: StepReport) -> None:
+    pass
+
+
+@pytest.mark.parametrize("stop", [3, 6, 9], ids=["within causal", "within joint", "after growth"])
+def test_a_resumed_training_equals_an_unbroken_one_bit_for_bit(
+    tokenizer: Tokenizer, tmp_path: Path, stop: int
+) -> None:
+    unbroken = new_trainer(tokenizer)
+    run(unbroken, tmp_path / "unbroken", save_every=100, watch=ignore)
+    first = new_trainer(tokenizer)
+    run(first, tmp_path / "broken", save_every=100, watch=ignore, until=stop)
+    second = new_trainer(tokenizer)
+    second.restore(tmp_path / "broken")
+    assert second.step == stop
+    run(second, tmp_path / "broken", save_every=100, watch=ignore)
+    assert second.finished
+    one, two = unbroken.network.state_dict(), second.network.state_dict()
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_training_lowers_the_loss(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    reports: list[StepReport] = []
+    run(new_trainer(tokenizer), tmp_path, save_every=100, watch=reports.append, until=8)
+    assert reports[-1].loss < reports[0].loss
+    assert [report.stage for report in reports] == ["causal"] * 4 + ["joint"] * 4
+
+
+def test_a_broken_or_missing_checkpoint_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(UnmaskError, match="no training checkpoint"):
+        load_checkpoint(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(b"")
+    with pytest.raises(UnmaskError, match="cannot be read"):
+        load_checkpoint(tmp_path)
+
+
+def test_growing_spreads_what_a_layer_adds() -> None:
+    config = NetworkConfig(vocabulary=11, layers=2, hidden=16, heads=2, kv_heads=1, feed_forward=24)
+    network = Network(config)
+    network.initialise(1)
+    deeper = grow(network, 4)
+    name = "self_attn.o_proj.weight"
+    for layer in range(4):
+        old = network.state_dict()[f"model.layers.{layer // 2}.{name}"]
+        assert torch.equal(deeper.state_dict()[f"model.layers.{layer}.{name}"], old / 2)
+    with pytest.raises(ValueError, match="no multiple"):
+        grow(network, 5)
+
+
+def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for shape in ((2, 16, 16), (2, 16, 40), (2, 40, 16)):
+        values = torch.linalg.svdvals(orthogonalise(torch.randn(shape, generator=generator)))
+        assert values.min() > 0.3
+        assert values.max() < 1.4
+
+
+def test_the_command_line_trains_resumes_and_exports(tmp_path: Path) -> None:
+    runner, folder = CliRunner(), str(tmp_path / "run")
+    for until in ("4", "6"):
+        result = runner.invoke(main, ["train", folder, "--recipe", "tiny", "--until", until])
+        assert result.exit_code == 0, result.output
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log] == [1, 2, 3, 4, 5, 6]
+    result = runner.invoke(main, ["export", folder, str(tmp_path / "out"), "--recipe", "tiny"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    result = runner.invoke(
+        main, ["export", str(tmp_path / "none"), str(tmp_path / "out"), "--recipe", "tiny"]
+    )
+    assert isinstance(result.exception, UnmaskError)
