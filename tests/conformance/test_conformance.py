@@ -37,6 +37,7 @@ def read(name: str) -> dict[str, Any]:
     return values
 
 
+@pytest.mark.slow
 def test_the_golden_folder_passes():
     result = run(GOLDEN, "--json")
     assert result.exit_code == 0, result.output

@@ -75,7 +75,8 @@ def ceiling(
         )
     script = Script(prompt_tokens, new_tokens, config.block_size, sub_block_size, block_cache)
     if trace:
-        script = replace(script, unmasked=_recorded(trace))
+        unmasked, leftmost = _recorded(trace)
+        script = replace(script, unmasked=unmasked, leftmost=leftmost)
     specs = [read_policy(text) for text in policies]
     on = _device(device, flops, bandwidth)
     found = [ceiling_of(spec, config.shape, on, script) for spec in specs]
@@ -86,10 +87,10 @@ def ceiling(
         _show(policies, found, equal, on)
 
 
-def _recorded(trace: Path) -> tuple[int, ...]:
+def _recorded(trace: Path) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     try:
         with np.load(trace) as content:
-            return tuple(int(count) for count in content["unmasked"])
+            return tuple(content["unmasked"].tolist()), tuple(content["leftmost"].tolist())
     except (OSError, KeyError, ValueError):
         raise UnmaskError(f"{trace} is no trace; write one with `unmask probe --output {trace}`.") from None
 

@@ -35,6 +35,7 @@ MEASURES = (
     "error_attention",
     "error_mlp",
 )
+COLUMNS = ("prompt", "block", "step", "kind", "unmasked", "leftmost")
 
 
 @dataclass(slots=True)
@@ -46,6 +47,9 @@ class Trace:
     step: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     unmasked: list[int] = field(default_factory=list)
+    """Positions that the step made known."""
+    leftmost: list[bool] = field(default_factory=list)
+    """Whether the first unknown position was among them (if not, the next step may need the whole block)."""
     measures: dict[str, list[NDArray[np.float32]]] = field(
         default_factory=lambda: {name: [] for name in MEASURES}
     )
@@ -53,9 +57,7 @@ class Trace:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The trace as named arrays; measures are [step, layer, position]."""
-        columns: dict[str, NDArray[Any]] = {
-            name: np.array(getattr(self, name)) for name in ("prompt", "block", "step", "kind", "unmasked")
-        }
+        columns: dict[str, NDArray[Any]] = {name: np.array(getattr(self, name)) for name in COLUMNS}
         return columns | {name: np.stack(values) for name, values in self.measures.items() if values}
 
     def save(self, path: Path) -> None:
@@ -69,9 +71,14 @@ class Trace:
 class WatchingWorkspace(Workspace):
     """Runs every forward in full and keeps what each layer did."""
 
-    def __init__(self, transformer: Transformer, slots: int, columns: int, block_size: int) -> None:
+    def __init__(
+        self, transformer: Transformer, slots: int, columns: int, block_size: int, mask_token: int
+    ) -> None:
         super().__init__(transformer, slots, columns, block_size)
         self.block_size = block_size
+        self.mask_token = mask_token
+        self.first_masked = -1
+        """The first unknown column of the last rows fed."""
         self.latest: dict[str, NDArray[np.float32]] = {}
         self._block_start = -1
         self._before: dict[str, Tensor] = {}
@@ -87,6 +94,8 @@ class WatchingWorkspace(Workspace):
         segment = segments[0]
         if len(segments) > 1 or len(segment.columns) > self.block_size:
             return super().forward(tokens, segments, plan, selection)
+        if self.mask_token in tokens:
+            self.first_masked = segment.columns[tokens.index(self.mask_token)]
         x_TD, geometry, rope = self._open(tokens, segments)
         kept: dict[str, list[Tensor]] = {"input": [], "attention": [], "mlp": []}
         for layer in range(len(self.transformer.layers)):
@@ -141,7 +150,7 @@ class _WatchingEngine(Engine):
 
     def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
         """Allocate buffers that watch."""
-        self.watching = WatchingWorkspace(self.transformer, slots, columns, block_size)
+        self.watching = WatchingWorkspace(self.transformer, slots, columns, block_size, self.mask_token)
         return self.watching
 
 
@@ -163,6 +172,7 @@ def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec) -> Trac
             trace.step.append(steps)
             trace.kind.append(event.kind.value)
             trace.unmasked.append(len(event.columns))
+            trace.leftmost.append(watched.watching.first_masked in event.columns)
             for name, values in watched.watching.latest.items():
                 trace.measures[name].append(values)
             steps += 1

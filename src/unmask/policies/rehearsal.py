@@ -26,18 +26,20 @@ class Script:
     sub_block_size: int = 8
     block_cache: bool = True
     unmasked: tuple[int, ...] = (3, 3, 2, 2, 2, 2, 2)
-    """Positions that each denoising step unmasks, in order and then from the start again.
+    """How many positions each denoising step unmasks, in order and then from the start again.
 
     The default (14 steps a block) is about what a trained model does at threshold 0.9; a probe's
     trace knows what yours does.
     """
+    leftmost: tuple[bool, ...] = (True,)
+    """Whether the first unknown position is among them, in the same order; if not, the last ones are taken."""
 
 
 def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
     """Walk a policy through the script and return the work it would do."""
     rules = BlockRules(script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset())
     row = Row(0, [TOKEN] * script.prompt_tokens, script.new_tokens, rules, layers)
-    counts = cycle(script.unmasked)
+    steps = cycle(zip(script.unmasked, cycle(script.leftmost), strict=False))
     while not row.finish_reason:
         if row.needs_prefill:
             piece = Piece(
@@ -50,8 +52,11 @@ def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
             row.drift = (0.0,) * layers
         remember(piece)
         row.fed(piece.kind, keys_written(piece))
-        denoising = piece.kind in (Kind.BLOCK, Kind.SUB)
-        for column in piece.reads[: next(counts)] if denoising else piece.reads:
+        columns = piece.reads
+        if piece.kind in (Kind.BLOCK, Kind.SUB):
+            count, leftmost = next(steps)
+            columns = columns[:count] if leftmost else columns[-count:]
+        for column in columns:
             row.write(column, TOKEN)
         row.settle()
     return row.ledger
