@@ -19,7 +19,7 @@ help:
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install torch -c constraints.txt
-	$(PIP) install -e ".[dev]" -c constraints.txt
+	$(PIP) install -e ".[dev,eval]" -c constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from cli_cases import Run, error_line
 
-from unmask.cli.policy_text import read_policy
 from unmask.errors import UnmaskError
+from unmask.policies.text import read_policy
 from unmask.spec import LayerReuseSpec, TrimSpec
 
 

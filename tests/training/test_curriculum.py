@@ -4,7 +4,7 @@ import re
 import pytest
 
 from unmask.training.curriculum.choice import LETTERS, Choice, draw_choice
-from unmask.training.curriculum.drills import draw_equation_drill, draw_option_drill, draw_owner_drill
+from unmask.training.curriculum.drills import draw_equation_drill, draw_facts_drill, draw_option_drill
 from unmask.training.curriculum.instruction import draw_instruction
 from unmask.training.curriculum.problem import split_of
 from unmask.training.curriculum.rows import Mixture, draw_row
@@ -75,17 +75,17 @@ def test_options_differ_and_exactly_one_is_right() -> None:
 
 
 def answer_by_reading(choice: Choice) -> str:
-    story, question = re.split(r" (?=How|What|Who)", choice.question)
-    told = re.findall(r"(\w+) has (\d+) (\w+)", story)
-    if choice.kind == "owner":
-        return next(name for name, _, things in told if question == f"Who has the {things}?")
-    if choice.kind == "ranking":
-        best = max if "most" in question else min
-        return best(told, key=lambda fact: int(fact[1]))[0]
-    first, change = map(int, re.findall(r"\d+", story))
+    if choice.kind in ("thing", "number", "ranking"):
+        lines = [line.split() for line in choice.text_options]
+        asked = choice.question.removeprefix("Who has ").removesuffix("?")
+        if choice.kind == "ranking":
+            best = max if "most" in asked else min
+            return " ".join(best(lines, key=lambda line: int(line[2])))
+        return next(" ".join(line) for line in lines if asked in (f"the {line[3]}", f"{line[2]} {line[3]}"))
+    first, change = map(int, re.findall(r"\d+", choice.question))
     if choice.kind == "start":
         return str(first)
-    lost = re.search(r"gives \d|loses|sells|throws|takes|drops|leaves|uses", story)
+    lost = re.search(r"gives \d|loses|sells|throws|takes|drops|leaves|uses", choice.question)
     return str(first - change if lost else first + change)
 
 
@@ -111,16 +111,15 @@ def test_drills_are_true() -> None:
             assert options[letter.strip()] == value
 
 
-def test_owner_drills_are_true() -> None:
+def test_fact_drills_are_true_and_never_ask_twice() -> None:
     rng = random.Random(7)
     for _ in range(60):
-        head, *questions = draw_owner_drill(rng, 60)
-        facts, *lines = head[0].splitlines()
-        told = re.findall(r"(\w+) has (\d+) (\w+)", facts)
-        letters = {letter: name for name, letter in (line.split() for line in lines)}
+        (listed, _), *questions = draw_facts_drill(rng, 60)
+        lines = {line[-1]: line.split()[:-1] for line in listed.splitlines()}
+        numbers = [int(line[2]) for line in lines.values()]
+        assert len({asked for asked, learned in questions if not learned}) == len(questions) // 2
         for (asked, _), (letter, _) in zip(questions[::2], questions[1::2], strict=True):
-            _, number, things = next(fact for fact in told if fact[0] == letters[letter.strip()])
-            numbers = [int(fact[1]) for fact in told]
+            _, _, number, things = lines[letter.strip()]
             extreme = {max(numbers): "the most", min(numbers): "the fewest"}.get(int(number), "none")
-            owned = [f"Who has {word} {things}?" for word in (number, "the", extreme)]
-            assert asked.removesuffix("\nAnswer:").strip() in owned
+            fitting = [f"\nQuestion: Who has {word} {things}?\nAnswer:" for word in (number, "the", extreme)]
+            assert asked in fitting

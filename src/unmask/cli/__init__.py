@@ -3,6 +3,9 @@
     unmask generate    answer prompts with a checkpoint
     unmask info        what a checkpoint is and what it needs
     unmask conformance compare this machine with recorded decodings
+    unmask eval        benchmarks through lm-eval
+    unmask prepare     fetch checkpoint and data once, and lock their hashes
+    unmask doctor      what works here and what to install
     unmask ceiling     the most that policies can save
     unmask probe       record how layers move between steps
 

@@ -11,13 +11,13 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from unmask.cli.policy_text import read_policy
 from unmask.cost import DEVICES, Device
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
 from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
 from unmask.policies.rehearsal import Script
+from unmask.policies.text import read_policy
 
 PLAIN_WIDTH = 160
 """Columns of the table where no terminal says otherwise."""

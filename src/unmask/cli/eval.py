@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,15 @@ from rich.table import Table
 
 from unmask.cli.loading import load_with_bar
 from unmask.cli.options import decode_options, decode_spec
-from unmask.cli.policy_text import read_policy
 from unmask.cli.results import as_lines, write_atomically
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.config import read_config
 from unmask.model.hub import find_checkpoint
+from unmask.policies.text import read_policy
 
 if TYPE_CHECKING:
+    from unmask.evaluation.lock import Lock
     from unmask.evaluation.run import Outcome
 
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
@@ -34,6 +36,7 @@ GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "t
 @click.option("--limit", type=int, metavar="N", help="Rows of each task. [all]")
 @click.option("--num-fewshot", type=click.IntRange(min=0), help="Examples in a prompt. [the task's]")
 @click.option("--data", type=Path, metavar="DIR", help="Local data. [the hub]")
+@click.option("--lock", type=Path, metavar="FILE", help="Work offline from a lock of `unmask prepare`.")
 @click.option(
     "--estimator",
     type=click.Choice(["chain", "canvas", "first_token", "onepass"]),
@@ -68,6 +71,7 @@ def evaluate(
     limit: int | None,
     num_fewshot: int | None,
     data: Path | None,
+    lock: Path | None,
     estimator: Any,
     order: Any,
     apply_chat_template: bool,
@@ -97,13 +101,18 @@ def evaluate(
     chosen = read_policy(policy) if policy else None
     if output:
         _check_new(output)
+    locked = _offline_from(lock) if lock else None
+    revision = locked.revision if locked else revision
     spec.resolved_block_size(read_config(find_checkpoint(model, revision, weights=False)).block_size)
 
     from unmask.evaluation.harness import Options
     from unmask.evaluation.preflight import load_tasks
 
-    loaded = load_tasks(tasks.split(","), data, limit, allow_code)
+    commits = locked.datasets if locked else None
+    loaded = load_tasks(tasks.split(","), data, limit, allow_code, commits)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
+    if locked:
+        locked.check(checkpoint.folder, loaded)
 
     from unmask.evaluation.lm import UnmaskLM
     from unmask.evaluation.run import evaluate as run
@@ -123,6 +132,8 @@ def evaluate(
         system_instruction=system_instruction,
         generation=_generation(flags),
     )
+    if allow_code:
+        _warn_of_gaps()
     outcome = run(lm, loaded, options, allow_code)
     if output:
         _write(output, outcome)
@@ -130,6 +141,24 @@ def evaluate(
         click.echo(json.dumps(outcome.document, ensure_ascii=False))
     else:
         _show(outcome.document)
+
+
+def _offline_from(file: Path) -> "Lock":
+    """Read a lock, and keep everything from now on away from the network."""
+    from unmask.evaluation.lock import read_lock
+    from unmask.evaluation.preflight import work_offline
+
+    locked = read_lock(file)
+    work_offline()
+    return locked
+
+
+def _warn_of_gaps() -> None:
+    """Say what this system does not keep programs from."""
+    from unmask.evaluation.sandbox import isolation
+
+    for gap in isolation().gaps:
+        warnings.warn(f"In the sandbox {gap}: this system does not allow better.", stacklevel=2)
 
 
 def _generation(flags: dict[str, Any]) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from unmask.cli.decoding import Bar, Decoded, Silent, decode
 from unmask.cli.live import LiveView, printable
 from unmask.cli.loading import load_with_bar
 from unmask.cli.options import decode_options, decode_spec
-from unmask.cli.policy_text import read_policy
 from unmask.cli.prompts import Encoder, Item, from_arguments, from_lines
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.hub import EMBEDDED, find_checkpoint
+from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:

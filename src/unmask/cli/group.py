@@ -20,8 +20,11 @@ from unmask.errors import UnmaskError
 VERBS = {
     "ceiling": "unmask.cli.ceiling:ceiling",
     "conformance": "unmask.cli.conformance:conformance",
+    "doctor": "unmask.cli.doctor:doctor",
+    "eval": "unmask.cli.eval:evaluate",
     "generate": "unmask.cli.generate:generate",
     "info": "unmask.cli.info:info",
+    "prepare": "unmask.cli.prepare:prepare",
     "probe": "unmask.cli.probe:probe",
 }
 TRACEBACK = "UNMASK_TRACEBACK"

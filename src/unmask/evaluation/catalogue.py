@@ -1,0 +1,222 @@
+"""The benchmarks that are tested here: where lm-eval's definition lies, and which files hold the rows.
+
+Data only: nothing is imported from lm-eval and nothing is read but the names of its MMLU files. Every task
+keeps lm-eval's definition, so its results have lm-eval's keys whether rows come from the hub or from files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.functions import Function
+from unmask.model.hub import ASSETS
+
+EMBEDDED_TASKS = ASSETS / "tasks"
+MATH_SUBJECTS = {
+    "algebra": "algebra",
+    "counting_and_prob": "counting_and_probability",
+    "geometry": "geometry",
+    "intermediate_algebra": "intermediate_algebra",
+    "num_theory": "number_theory",
+    "prealgebra": "prealgebra",
+    "precalc": "precalculus",
+}
+"""lm-eval's names of the MATH subjects, and the hub's."""
+GPQA_SETS = ("main", "diamond", "extended")
+BOXED = "Please reason step by step, and put your final answer within \\boxed{{}}."
+"""The published evaluation's instruction, letter by letter: its doubled braces reached the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One task."""
+
+    name: str
+    stock: str | None = None
+    """lm-eval's definition, below its folder of tasks; None for a task that ships with this package."""
+    hub: str | None = None
+    """The dataset on the hub."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The file of each split, below the folder given as --data."""
+    changes: Mapping[str, object] = field(default_factory=dict)
+    """What is set beside the definition; named variants and reproducible shuffling only."""
+    runs_code: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Tasks that are summed up under one name."""
+
+    name: str
+    members: tuple[str, ...]
+    """Names of tasks."""
+    stock: str | None = None
+    content: Mapping[str, object] = field(default_factory=dict)
+    """A definition of our own, where lm-eval has none."""
+
+
+@cache
+def stock_folder() -> Path:
+    """The folder of lm-eval's task definitions."""
+    found = find_spec("lm_eval")
+    if found is None or found.origin is None:
+        raise UnmaskError('Benchmarks need lm-eval; install it with: pip install "unmask[eval]".')
+    return Path(found.origin).parent / "tasks"
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """Every task by its name."""
+    found = [*_gsm8k(), *_mmlu(), *_math(), *_code(), *_gpqa(), *_embedded()]
+    found.append(
+        Source(
+            name="ifeval",
+            stock="ifeval/ifeval.yaml",
+            hub="google/IFEval",
+            files={"train": "ifeval/input_data.jsonl"},
+            changes={"process_results": Function("unmask.evaluation.stable.ifeval_results")},
+        )
+    )
+    return {source.name: source for source in found}
+
+
+@cache
+def groups() -> dict[str, Group]:
+    """Every group by its name."""
+    found = [*_mmlu_groups(), *_math_groups()]
+    return {group.name: group for group in found}
+
+
+def members_of(name: str) -> list[Source]:
+    """The tasks that a task's or group's name stands for."""
+    if name in groups():
+        return [sources()[member] for member in groups()[name].members]
+    return [sources()[name]]
+
+
+def _gsm8k() -> list[Source]:
+    rows = {"train": "gsm8k/train.jsonl", "test": "gsm8k/test.jsonl"}
+    test = {"test": "gsm8k/test.jsonl"}
+    boxed = {"doc_to_text": "Question: {{question}}\n{% raw %}" + BOXED + "{% endraw %}", "num_fewshot": 0}
+    return [
+        Source(name="gsm8k", stock="gsm8k/gsm8k.yaml", hub="openai/gsm8k", files=rows),
+        Source(name="gsm8k_cot", stock="gsm8k/gsm8k-cot.yaml", hub="openai/gsm8k", files=test),
+        Source(name="gsm8k_boxed", stock="gsm8k/gsm8k.yaml", hub="openai/gsm8k", files=rows, changes=boxed),
+    ]
+
+
+def _mmlu_subjects() -> list[str]:
+    files = (stock_folder() / "mmlu/default").glob("mmlu_*.yaml")
+    return sorted(file.stem.removeprefix("mmlu_") for file in files)
+
+
+MMLU_STYLES = {"default": "", "generative": "_generative", "continuation": "_continuation"}
+"""Folders of lm-eval's MMLU definitions and the endings of their tasks."""
+
+
+def _mmlu() -> list[Source]:
+    return [
+        Source(
+            name=f"mmlu_{subject}{ending}",
+            stock=f"mmlu/{style}/mmlu_{subject}.yaml",
+            hub="cais/mmlu",
+            files={"test": f"mmlu/test/{subject}.jsonl", "dev": f"mmlu/dev/{subject}.jsonl"},
+        )
+        for style, ending in MMLU_STYLES.items()
+        for subject in _mmlu_subjects()
+    ]
+
+
+def _mmlu_groups() -> list[Group]:
+    subjects = _mmlu_subjects()
+    found = [
+        Group(
+            name=f"mmlu{ending}",
+            stock=f"mmlu/{style}/_mmlu.yaml",
+            members=tuple(f"mmlu_{subject}{ending}" for subject in subjects),
+        )
+        for style, ending in MMLU_STYLES.items()
+    ]
+    for part in ("stem", "humanities", "social_sciences", "other"):
+        tag = f'"tag": "mmlu_{part}_tasks"'
+        inside = tuple(f"mmlu_{name}" for name in subjects if tag in _definition(f"default/mmlu_{name}"))
+        found.append(Group(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
+    return found
+
+
+def _definition(name: str) -> str:
+    return (stock_folder() / f"mmlu/{name}.yaml").read_text(encoding="utf-8")
+
+
+def _math() -> list[Source]:
+    found = []
+    for subject, folder in MATH_SUBJECTS.items():
+        stock = f"minerva_math/minerva_math_{subject}.yaml"
+        files = {"test": f"math/{folder}.jsonl"}
+        hub = "EleutherAI/hendrycks_math"
+        found.append(Source(name=f"minerva_math_{subject}", stock=stock, hub=hub, files=files))
+        boxed = {"doc_to_text": Function("unmask.evaluation.stable.boxed_problem"), "num_fewshot": 0}
+        found.append(
+            Source(name=f"minerva_math_boxed_{subject}", stock=stock, hub=hub, files=files, changes=boxed)
+        )
+    return found
+
+
+def _math_groups() -> list[Group]:
+    boxed = tuple(f"minerva_math_boxed_{subject}" for subject in MATH_SUBJECTS)
+    summed = [{"metric": metric, "weight_by_size": True} for metric in ("exact_match", "math_verify")]
+    content = {
+        "group": "minerva_math_boxed",
+        "task": list(boxed),
+        "aggregate_metric_list": summed,
+        "metadata": {"version": 1.0},
+    }
+    plain = tuple(f"minerva_math_{subject}" for subject in MATH_SUBJECTS)
+    return [
+        Group(name="minerva_math", stock="benchmarks/minerva_math.yaml", members=plain),
+        Group(name="minerva_math_boxed", members=boxed, content=content),
+    ]
+
+
+def _code() -> list[Source]:
+    human = {"test": "humaneval/HumanEval.jsonl"}
+    basic = {"test": "mbpp/test.jsonl"}
+    return [
+        Source(
+            name=f"{family}{ending}",
+            stock=f"{family}/{family}{ending}.yaml",
+            hub=hub,
+            files=files,
+            runs_code=True,
+        )
+        for family, hub, files in (
+            ("humaneval", "openai/openai_humaneval", human),
+            ("mbpp", "google-research-datasets/mbpp", basic),
+        )
+        for ending in ("", "_instruct")
+    ]
+
+
+def _gpqa() -> list[Source]:
+    return [
+        Source(
+            name=f"gpqa_{which}_{style}",
+            stock=f"gpqa/{folder}/gpqa_{which}_{style}.yaml",
+            hub="Idavidrein/gpqa",
+            files={"train": f"gpqa/gpqa_{which}.jsonl"},
+            changes={"process_docs": Function(f"unmask.evaluation.stable.gpqa_{style}_docs")},
+        )
+        for which in GPQA_SETS
+        for style, folder in (
+            ("zeroshot", "zeroshot"),
+            ("n_shot", "n_shot"),
+            ("generative_n_shot", "generative"),
+        )
+    ]
+
+
+def _embedded() -> list[Source]:
+    return [Source(name=file.stem) for file in sorted(EMBEDDED_TASKS.glob("unmask_*.yaml"))]

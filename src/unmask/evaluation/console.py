@@ -1,0 +1,66 @@
+"""`unmask-lm-eval`: lm-eval's own command line with the model `unmask` registered, so that all its flags work.
+
+    unmask-lm-eval --model unmask --model_args pretrained=path/to/checkpoint --tasks gsm8k --limit 20
+
+Beside lm-eval's tasks it knows this package's (embedded tasks and boxed variants). UNMASK_DATA names a folder
+of local data, as --data of `unmask eval` does. An --include_path of your own takes the place of both.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.catalogue import EMBEDDED_TASKS, sources
+from unmask.evaluation.definitions import known_names, local_files, write_definitions
+
+MODEL = "unmask"
+DATA = "UNMASK_DATA"
+
+
+def main() -> None:
+    """Run lm-eval's command line and leave with its exit code."""
+    try:
+        _main()
+    except UnmaskError as error:
+        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _main() -> None:
+    # The built-in models are registered first: lm-eval does so only while its registry is empty.
+    import lm_eval.models  # noqa: F401
+    from lm_eval.__main__ import cli_evaluate
+    from lm_eval.api.registry import model_registry
+
+    model_registry.register(MODEL, target="unmask.evaluation.lm:UnmaskLM")
+    with tempfile.TemporaryDirectory(prefix="unmask-tasks-") as name:
+        if _evaluates(sys.argv):
+            write_tasks(Path(name), os.environ.get(DATA))
+            sys.argv += ["--include_path", name]
+        cli_evaluate()
+
+
+def _evaluates(arguments: list[str]) -> bool:
+    """Whether tasks are going to be looked up by lm-eval's own folder alone."""
+    given = any(argument.split("=")[0] == "--include_path" for argument in arguments)
+    return "--tasks" in arguments and not given and arguments[1:2] not in (["ls"], ["validate"])
+
+
+def write_tasks(folder: Path, data: str | None) -> None:
+    """Write this package's tasks, and lm-eval's where their local files are there."""
+    place = Path(data) if data else None
+    for file in EMBEDDED_TASKS.iterdir():
+        if file.is_file():
+            (folder / file.name).symlink_to(file.resolve())
+    own = [name for name in known_names() if "_boxed" in name]
+    if place is None:
+        write_definitions(own, folder, None)
+        return
+    for name, source in sources().items():
+        try:
+            if source.stock and not source.runs_code and local_files(source, place):
+                write_definitions([name], folder, place)
+        except UnmaskError:
+            continue

@@ -1,0 +1,255 @@
+"""lm-eval's view of the engine: text in, text or log likelihoods out, with any policy.
+
+Nothing is decided here that changes a number: settings come from the task and the caller, prompts are
+taken as lm-eval writes them, and one that does not fit the model's context is refused, never cut.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from unmask.cost import Ledger
+from unmask.engine.engine import DEFAULT_BATCH, Engine
+from unmask.engine.events import Generation
+from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest
+from unmask.errors import UnmaskError
+from unmask.evaluation.arguments import as_batch_size, as_decode_spec, as_policy
+from unmask.evaluation.bar import Bar
+from unmask.evaluation.fingerprint import file_sha256, weights_sha256
+from unmask.evaluation.generation import Task, decode_settings, generate
+from unmask.evaluation.proof import Proof
+from unmask.evaluation.scoring import Scorer
+from unmask.evaluation.throughput import Clock, Meter, peak_memory
+from unmask.loading import load
+from unmask.model.chat_template import read_chat_template
+from unmask.model.token_files import TOKENIZER_FILE, read_token_files
+from unmask.spec import AnyPolicySpec, DecodeSpec
+
+Pair = tuple[tuple[str, str], list[int], list[int]]
+"""Context and continuation as text, and the ids of each."""
+
+
+class UnmaskLM(TemplateLM):
+    """A checkpoint with decode settings, a policy and an estimator."""
+
+    def __init__(
+        self,
+        pretrained: str | Path | None = None,
+        *,
+        engine: Engine | None = None,
+        policy: AnyPolicySpec | Mapping[str, Any] | str | None = None,
+        decode: DecodeSpec | Mapping[str, Any] | None = None,
+        estimator: EstimatorName = "chain",
+        order: Order = "confidence",
+        batch_size: int | str | None = DEFAULT_BATCH,
+        max_batch_size: int | None = None,  # noqa: ARG002 (lm-eval's own command line passes it)
+        device: str | None = None,
+        dtype: str | None = None,
+        revision: str | None = None,
+        mask_token_id: int | None = None,
+        clock: Clock = time.perf_counter,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.meter = Meter(clock)
+        self.decode = as_decode_spec(decode, settings)
+        self.policy = as_policy(policy)
+        self.estimator: EstimatorName = estimator
+        self.order: Order = order
+        self.batch_size = as_batch_size(batch_size)
+        if engine is None:
+            if pretrained is None:
+                raise UnmaskError("No model is named; give pretrained=<checkpoint folder or hub id>.")
+            with self.meter.phase("loading"):
+                engine = load(pretrained, device, dtype, mask_token_id, revision)
+        self.engine = engine
+        self.proof = Proof(engine.config.num_layers, self.policy)
+        self._device = engine.transformer.device
+        self._chat = False
+
+    # What lm-eval asks about the model.
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token that ends a text; stands in front of texts that have no context."""
+        if not self.engine.config.stop_tokens:
+            raise UnmaskError(
+                "The checkpoint names no end token, so texts without a context cannot be scored."
+            )
+        return self.engine.config.stop_tokens[0]
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of prompt and answer together."""
+        return self.engine.config.max_positions
+
+    @property
+    def max_gen_toks(self) -> int:
+        """Tokens of an answer where the task names no limit."""
+        return self.decode.max_new_tokens
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Names the tokenizer by its content."""
+        folder = self._folder()
+        return f"{folder.name}-{file_sha256(folder / TOKENIZER_FILE)[:16]}"
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Ids of a text; a rendered chat brings its own special tokens."""
+        special = not self._chat if add_special_tokens is None else add_special_tokens
+        return self.engine.tokenizer.encode(string, special=special)
+
+    def apply_chat_template(
+        self, chat_history: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """A chat as text; without a generation prompt the last message is the answer's beginning, left open.
+
+        The line break at the end of such a beginning is left to the model: mbpp_instruct's extractor takes
+        the first word after the fence for a language unless the answer starts with one.
+        """
+        self._chat = True
+        messages = [dict(message) for message in chat_history]
+        if not add_generation_prompt:
+            messages[-1]["content"] = messages[-1]["content"].removesuffix("\n")
+        return self.engine.tokenizer.render_chat(
+            messages, add_generation_prompt, continue_final_message=not add_generation_prompt
+        )
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template's source, for lm-eval's records."""
+        folder = self._folder()
+        return read_chat_template(folder, read_token_files(folder).config) if chat_template else None
+
+    def get_model_info(self) -> dict[str, Any]:
+        """Everything that a result depends on, and what its forwards did."""
+        folder, transformer = self.engine.folder, self.engine.transformer
+        return {
+            "checkpoint": None if folder is None else folder.name,
+            "weights_sha256": None if folder is None else weights_sha256(folder),
+            "device_type": transformer.device.type,
+            "dtype": str(transformer.dtype).removeprefix("torch."),
+            "decode": msgspec.to_builtins(self.decode),
+            "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
+            "estimator": self.estimator,
+            "order": self.order,
+            "engine_batch_size": self.batch_size,
+            "effect": self.proof.of(),
+            "speed": {**self.meter.summary(), "peak_memory": peak_memory(self.engine)},
+        }
+
+    # What lm-eval asks of the model.
+
+    def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Answers in the order of the requests."""
+        with self.meter.phase("tokenising"):
+            tasks = [self._task(request) for request in requests]
+        texts: list[str] = [""] * len(requests)
+        bar = Bar(len(requests), "Generating", disable_tqdm or self.rank != 0)
+
+        def answered(place: int, generation: Generation) -> None:
+            request = requests[place]
+            texts[place] = generation.text or ""
+            self.proof.tally(_task_name(request), "generation").add(generation.ledger)
+            self.cache_hook.add_partial("generate_until", request.args, texts[place])
+            bar.advance(1, len(generation.ids))
+
+        generate(self.engine, tasks, self.policy, self.batch_size, self.meter, answered)
+        bar.close()
+        return texts
+
+    def loglikelihood(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """Log likelihood of each continuation, and whether the model would write it."""
+        with self.meter.phase("tokenising"):
+            pairs = [(request.args, *self.encoded(*request.args)) for request in requests]
+        return self._scored(pairs, [_task_name(request) for request in requests], disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[Pair], disable_tqdm: bool = False, **_: Any
+    ) -> list[tuple[float, bool]]:
+        return self._scored(requests, [""] * len(requests), disable_tqdm)
+
+    def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Log likelihood of whole texts, window by window, every token once."""
+        pairs: list[Pair] = []
+        owners: list[int] = []
+        for place, request in enumerate(requests):
+            (text,) = request.args
+            windows = get_rolling_token_windows(
+                self.tok_encode(text, add_special_tokens=False),
+                prefix_token=self.prefix_token_id,
+                max_seq_len=self.max_length - 1,
+                context_len=1,
+            )
+            for prefix, target in map(make_disjoint_window, windows):
+                pairs.append((("", ""), prefix, target))
+                owners.append(place)
+        names = [_task_name(requests[owner]) for owner in owners]
+        totals = [0.0] * len(requests)
+        for owner, (logprob, _) in zip(owners, self._scored(pairs, names, disable_tqdm), strict=True):
+            totals[owner] += logprob
+        for request, total in zip(requests, totals, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    # How it is done.
+
+    def _task(self, request: Instance) -> Task:
+        context, arguments = request.args
+        ids = self.tok_encode(context) or [self.eot_token_id]
+        if len(ids) >= self.max_length:
+            raise UnmaskError(
+                f"A prompt of {_task_name(request)} has {len(ids)} tokens but the model's context is "
+                f"{self.max_length}; lower --num-fewshot or use a model with a longer context."
+            )
+        return Task(tuple(ids), decode_settings(arguments, self.decode, self.engine))
+
+    def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Ids of both; spaces between them belong to the continuation, and an end token to an empty context."""
+        if context:
+            prefix, target = self._encode_pair(context, continuation)
+        else:
+            prefix, target = [], self.tok_encode(continuation, add_special_tokens=False)
+        return prefix or [self.prefix_token_id], target
+
+    def _scored(
+        self, pairs: Sequence[Pair], names: Sequence[str], disable_tqdm: bool
+    ) -> list[tuple[float, bool]]:
+        answers: dict[int, tuple[float, bool]] = {}
+        bar = Bar(len(pairs), "Scoring", disable_tqdm or self.rank != 0)
+
+        def scored(place: int, score: Score) -> None:
+            answers[place] = (score.logprob, score.is_greedy)
+            if any(pairs[place][0]):
+                self.cache_hook.add_partial("loglikelihood", pairs[place][0], answers[place])
+
+        def worked(places: Sequence[int], ledger: Ledger, inactive: str | None) -> None:
+            tally = self.proof.tally(names[places[0]], "scoring")
+            tally.add(ledger, len(places))
+            if inactive:
+                tally.reasons.append(inactive)
+
+        scorer = Scorer(
+            self.engine, self.decode, self.policy, self.estimator, self.order, self.batch_size, self.meter
+        )
+        scorer.run([ScoreRequest(prefix, target) for _, prefix, target in pairs], scored, worked, bar.advance)
+        bar.close()
+        return [answers[place] for place in range(len(pairs))]
+
+    def _folder(self) -> Path:
+        if self.engine.folder is None:
+            raise UnmaskError(
+                "This engine was built from weights alone, so it has no tokenizer for a benchmark."
+            )
+        return self.engine.folder
+
+
+def _task_name(request: Instance) -> str:
+    return request.task_name or "unnamed"

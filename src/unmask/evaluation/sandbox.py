@@ -1,0 +1,221 @@
+"""Model-written programs, run where they can do no harm: HumanEval and MBPP need it.
+
+    >>> run_program("assert 1 + 1 == 2").reason
+    'passed'
+
+Knows how to start the child (`sandbox_child.py`), what its report means, and pass@k. Does not know lm-eval.
+Each program gets a fresh interpreter, an empty folder, a cleaned environment, hard limits and every layer of
+isolation the system grants; `isolation()` says which. Nothing is left behind: no process, no file.
+Without a pid namespace a program that kills by uid can reach its supervisor, and without a mount namespace,
+Landlock or another uid it can delete the user's files; `Isolation.gaps` says so, and a caller should show it.
+"""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+
+LAYERS = (
+    "nobody",
+    "user_namespace",
+    "network_namespace",
+    "pid_namespace",
+    "ipc_namespace",
+    "mount_namespace",
+    "landlock",
+)
+LONGEST_SOURCE = 1_000_000
+BACKSTOP_SECONDS = 30.0
+_PACKAGE_ROOT = str(Path(__file__).parents[2])
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from unmask.evaluation.sandbox_child import main; "
+    "del sys.path[0]; main()"
+)
+Details = dict[int, list[tuple[int, dict[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What protected a program, as found out by doing it."""
+
+    layers: frozenset[str] = frozenset()
+    """Granted layers, names as in LAYERS (Landlock apart)."""
+    landlock: int = 0
+    """Version of Landlock, 0 where there is none."""
+    counts_processes: bool = False
+    """Whether the process limit binds; on root it never does."""
+
+    @property
+    def protects_files(self) -> bool:
+        """Whether the user's files are out of reach for writing, truncating and deleting."""
+        return bool(self.layers & {"nobody", "mount_namespace"}) or self.landlock >= 3
+
+    @property
+    def closes_network(self) -> bool:
+        """Whether no connection can be made; Landlock alone closes TCP only and does not count."""
+        return "network_namespace" in self.layers
+
+    @property
+    def gaps(self) -> list[str]:
+        """What the system did not allow, one clause each; empty when nothing is missing."""
+        found = {
+            "the user's files can be changed": not self.protects_files,
+            "the network can be reached": not self.closes_network,
+            "other processes of the user can be signalled": not (
+                self.layers & {"nobody", "pid_namespace"} or self.landlock >= 6
+            ),
+            "the number of processes is not limited": not self.counts_processes,
+        }
+        return [gap for gap, there in found.items() if there]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one program ended."""
+
+    passed: bool
+    """Only when its last line was reached: leaving early, with whatever exit code, is a failure."""
+    reason: str
+    """`passed`, `failed: <exception, signal or how>`, `timeout`, `memory` or `refused: <why>`."""
+    stdout_tail: str = ""
+    """The last 4096 bytes of what it printed, stderr included."""
+    isolation: Isolation = field(default=Isolation(), repr=False)
+    """What protected this run."""
+
+
+def run_program(
+    source: str,
+    timeout: float = 3.0,
+    memory_bytes: int = 1 << 30,
+    *,
+    layers: Collection[str] = LAYERS,
+) -> Outcome:
+    """Executes `source` as a module of its own, `timeout` seconds at most, with all `layers` there are."""
+    if not (0 < timeout < math.inf and memory_bytes >= 1 << 26):
+        raise UnmaskError(
+            f"A program needs a positive time limit and 64 MiB, not {timeout} s, {memory_bytes} bytes."
+        )
+    if len(source) > LONGEST_SOURCE:
+        return Outcome(False, f"refused: longer than {LONGEST_SOURCE} characters")
+    with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as workdir:
+        job = {
+            "source": source,
+            "workdir": workdir,
+            "timeout": timeout,
+            "memory_bytes": memory_bytes,
+            "layers": sorted(layers),
+        }
+        try:
+            answer = _start_child(json.dumps(job), workdir, timeout + BACKSTOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Outcome(False, "timeout")
+        finally:
+            _reopen(workdir)
+    return _read_report(answer)
+
+
+def _start_child(job: str, workdir: str, patience: float) -> subprocess.CompletedProcess[str]:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _START, _PACKAGE_ROOT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=workdir,
+        env=_environment(workdir),
+        start_new_session=True,
+    ) as child:
+        try:
+            stdout, stderr = child.communicate(job, timeout=patience)
+        except BaseException:  # an interrupt too: the kernel then ends what the child has started
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess([], child.returncode, stdout, stderr)
+
+
+def _environment(workdir: str) -> dict[str, str]:
+    """Nothing of ours but where shared libraries lie: tokens and keys stay outside."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return {"PATH": os.defpath, "HOME": workdir, "TMPDIR": workdir, "LANG": "C.UTF-8"} | threads | kept
+
+
+def _reopen(workdir: str) -> None:
+    """A program may have locked its own folders; unlock them, so that they can be removed."""
+    Path(workdir).chmod(0o700)
+    for folder, names, _ in os.walk(workdir):
+        for path in (Path(folder, name) for name in names):
+            if not path.is_symlink():
+                with suppress(OSError):
+                    path.chmod(0o700)
+
+
+def _read_report(answer: subprocess.CompletedProcess[str]) -> Outcome:
+    if answer.returncode < 0:  # only where no pid namespace keeps the program from its supervisor
+        return Outcome(False, "failed: killed its supervisor")
+    try:
+        report = json.loads(answer.stdout)
+    except ValueError:
+        report = {"ready": None, "reason": (answer.stderr.strip().splitlines() or ["no report"])[-1]}
+    if report["ready"] is None:
+        raise UnmaskError(f"The sandbox for model-written programs could not start: {report['reason']}.")
+    ready = report["ready"]
+    isolation = Isolation(frozenset(ready["layers"]), ready["landlock"], ready["counts_processes"])
+    return Outcome(report["reason"] == "passed", report["reason"], report["tail"], isolation)
+
+
+@cache
+def isolation() -> Isolation:
+    """What this system grants, found out once by running an empty program."""
+    return run_program("", timeout=10.0).isolation
+
+
+def pass_at_k(samples: int, correct: int, k: int) -> float:
+    """Chance that k of the samples, drawn without putting back, hold a correct one (arXiv 2107.03374)."""
+    return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
+
+
+def code_eval(
+    references: Sequence[str],
+    predictions: Sequence[Sequence[str]],
+    k: Sequence[int] = (1, 10, 100),
+    workers: int = 4,
+    timeout: float = 3.0,
+) -> tuple[dict[str, float], Details]:
+    """The result of `evaluate.load("code_eval").compute`: pass@k for every k all problems have samples for.
+
+    The details map each problem's number to (candidate's number, what happened), in order.
+    """
+    if not references or len(references) != len(predictions) or not all(predictions):
+        raise UnmaskError("Code is scored with one test and at least one candidate for every problem.")
+    if not k or min(k) < 1 or workers < 1:
+        raise UnmaskError(f"pass@k needs k and workers of at least 1, not k={list(k)}, workers={workers}.")
+    jobs = [(task, number) for task, found in enumerate(predictions) for number in range(len(found))]
+
+    def run(job: tuple[int, int]) -> Outcome:
+        return run_program(predictions[job[0]][job[1]] + "\n" + references[job[0]], timeout)
+
+    details: Details = {task: [] for task in range(len(references))}
+    with ThreadPoolExecutor(workers) as pool:
+        for (task, number), outcome in zip(jobs, pool.map(run, jobs), strict=True):
+            result = {"task_id": task, "passed": outcome.passed, "result": outcome.reason}
+            details[task].append((number, result | {"completion_id": number}))
+    totals = [(len(rows), sum(row["passed"] for _, row in rows)) for rows in details.values()]
+    scores = {
+        f"pass@{size}": sum(pass_at_k(n, c, size) for n, c in totals) / len(totals)
+        for size in k
+        if all(n >= size for n, _ in totals)
+    }
+    return scores, details

@@ -1,0 +1,233 @@
+"""Runs one untrusted program: a supervisor watches, a small init reaps, a confined worker executes.
+
+    supervisor   keeps clock, memory total and verdict; outside the namespaces, out of the program's reach
+    └─ init      first process of the pid namespace: when it ends, the kernel ends all others in there
+       └─ worker confines itself, then executes the program
+
+Started by `sandbox.py` as `python -I`; the job comes on stdin, the report leaves on stdout, both as JSON.
+A pass is proved by a nonce that the supervisor puts into a pipe after the worker was born and that the
+worker relays only when the last line of the program has run: no exit code and no output can imitate it.
+Deliberate forgery from inside (finding the descriptors) is possible in principle and not guarded against.
+"""
+
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NoReturn
+
+from unmask.evaluation import sandbox_kernel as kernel
+from unmask.evaluation import sandbox_limits as limits
+
+SETUP_SECONDS, SWEEP_SECONDS, TICK_SECONDS = 10.0, 5.0, 0.05
+TAIL_BYTES, LINE_BYTES = 4096, 4096
+# Loaded before reading is restricted: their shared libraries may lie anywhere (Spack, modules of a cluster).
+PRELOADED = ("bz2", "hashlib", "lzma", "zlib")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to run and within which bounds."""
+
+    source: str
+    workdir: str
+    timeout: float
+    memory_bytes: int
+    layers: list[str]
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """What the supervisor has learnt so far."""
+
+    nonce: bytes
+    ready: dict[str, Any] | None = None
+    failure: str = "exited early"
+    stopped: str = ""
+    sealed: bool = False
+    tail: bytes = b""
+    pending: bytes = b""
+    deadline: float = field(default_factory=lambda: time.monotonic() + SETUP_SECONDS)
+
+    def read_line(self, line: bytes, timeout: float) -> None:
+        """One message of init or worker; the program can add lines, none of which makes it pass."""
+        word, _, rest = line.partition(b" ")
+        if line == self.nonce:
+            self.sealed = True
+        elif word == b"ready" and self.ready is None:
+            self.ready = json.loads(rest)
+            self.deadline = time.monotonic() + timeout
+        elif word == b"memory":
+            self.stopped = "memory"
+        elif word == b"raised":
+            self.failure = rest.decode(errors="replace")
+        elif word == b"signal":
+            self.failure = signal.Signals(int(rest)).name
+            self.stopped = "timeout" if self.failure == "SIGXCPU" else self.stopped
+
+    def read_verdict(self, data: bytes, timeout: float) -> None:
+        """Bytes of the verdict pipe, cut into lines."""
+        *lines, rest = (self.pending + data).split(b"\n")
+        self.pending = rest[-LINE_BYTES:]
+        for line in lines:
+            with suppress(ValueError):
+                self.read_line(line, timeout)
+
+
+def execute(source: str, verdict: int, seal: int) -> NoReturn:
+    """The worker's last act. What it needs afterwards is bound first: programs replace functions."""
+    write, read, leave, getpid, me = os.write, os.read, os._exit, os.getpid, os.getpid()
+    # Not "__main__", as in the Hugging Face metric: blocks for a command line do not run.
+    module = ModuleType("program")
+    sys.modules["program"], sys.argv = module, ["program"]
+    line, passed = b"memory\n", False
+    try:
+        exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__)
+        passed = True
+    except MemoryError:
+        pass  # the line is there already: building one may take more memory
+    except BaseException as error:
+        line = b"raised " + type(error).__name__[:80].encode() + b"\n"
+    with suppress(BaseException):
+        sys.stdout.flush()
+    if getpid() == me:  # a forked copy of the program gets here too
+        write(verdict, read(seal, LINE_BYTES) if passed else line)
+    leave(0)
+
+
+def confine(job: Job, granted: set[str], others: int) -> dict[str, Any]:
+    """All that is left to do from inside; returns what protects, by layer."""
+    if "mount_namespace" in job.layers and kernel.seal_mounts(job.workdir):
+        granted = granted | {"mount_namespace"}
+    os.chdir(job.workdir)
+    limits.limit_resources(job.memory_bytes, int(job.timeout) + 2, others)
+    limits.forbid_new_privileges()
+    landlock = limits.enter_landlock(job.workdir) if "landlock" in job.layers else 0
+    limits.drop_privileges()
+    kernel.die_with_parent()
+    if not os.access(os.__file__, os.R_OK):  # every program would fail, and nobody would know why
+        raise OSError("the sandboxed user cannot read Python's standard library")
+    counted = sys.platform == "linux" and os.getuid() != 0
+    return {"layers": sorted(granted), "landlock": landlock, "counts_processes": counted}
+
+
+def work(job: Job, granted: set[str], others: int, verdict: int, seal: int) -> NoReturn:
+    """The worker: confined, then executing."""
+    try:
+        report = confine(job, granted, others)
+        os.write(verdict, b"ready " + json.dumps(report).encode() + b"\n")
+    except BaseException as error:
+        os.write(verdict, f"raised {error}\n".encode())
+        os._exit(1)
+    execute(job.source, verdict, seal)
+
+
+def init(job: Job, granted: set[str], others: int, pipes: dict[str, tuple[int, int]]) -> NoReturn:
+    """Starts the worker, buries the dead, tells how the worker ended, and takes the rest along."""
+    os.setsid()
+    kernel.die_with_parent()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(pipes["output"][1], 1)
+    os.dup2(pipes["output"][1], 2)
+    for unneeded in (pipes["output"][0], pipes["verdict"][0], pipes["life"][0], pipes["seal"][1]):
+        os.close(unneeded)
+    worker = os.fork()
+    if worker == 0:
+        os.close(pipes["life"][1])
+        work(job, granted, others, pipes["verdict"][1], pipes["seal"][0])
+    while True:
+        pid, status = os.wait()
+        if pid == worker:
+            if os.WIFSIGNALED(status):
+                os.write(pipes["verdict"][1], b"signal %d\n" % os.WTERMSIG(status))
+            os._exit(0)
+
+
+def drain(watch: Watch, job: Job, pipe: str, handle: int) -> bool:
+    """Reads what is there; False at the end of the pipe. Of the output only the tail is kept."""
+    try:
+        data = os.read(handle, 1 << 16)
+    except BlockingIOError:
+        return False
+    if pipe == "output":
+        watch.tail = (watch.tail + data)[-TAIL_BYTES:]
+    elif pipe == "verdict":
+        watch.read_verdict(data, job.timeout)
+    return bool(data)
+
+
+def observe(watch: Watch, job: Job, readers: dict[str, int]) -> None:
+    """Until init is gone (its end of `life` closes), time is up or memory is spent."""
+    with selectors.DefaultSelector() as selector:
+        for pipe, handle in readers.items():
+            selector.register(handle, selectors.EVENT_READ, pipe)
+        while not watch.stopped:
+            for key, _ in selector.select(TICK_SECONDS):
+                if not drain(watch, job, key.data, key.fd):
+                    if key.data == "life":
+                        return
+                    selector.unregister(key.fd)
+            if time.monotonic() > watch.deadline:
+                watch.stopped = "timeout"
+            elif limits.descendants_memory(os.getpid()) > job.memory_bytes:
+                watch.stopped = "memory"
+
+
+def sweep(first: int) -> None:
+    """Nothing survives: the group, then every descendant, which as orphans all become our children."""
+    deadline = time.monotonic() + SWEEP_SECONDS
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(first, signal.SIGKILL)
+    while time.monotonic() < deadline:
+        for pid in [first, *limits.children(os.getpid())]:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.002)
+
+
+def supervise(job: Job) -> dict[str, Any]:
+    """One program from start to verdict; returns the report for `sandbox.py`."""
+    granted = kernel.leave_host(job.layers, job.workdir)
+    kernel.die_with_parent()
+    kernel.adopt_orphans()
+    others = 0 if limits.counts_processes_apart(granted) else limits.tasks_of_user()
+    pipes = {name: os.pipe() for name in ("output", "verdict", "life", "seal")}
+    first = os.fork()
+    if first == 0:
+        init(job, granted, others, pipes)
+    watch = Watch(nonce=os.urandom(16).hex().encode())
+    os.write(pipes["seal"][1], watch.nonce + b"\n")
+    readers = {name: pipes[name][0] for name in ("output", "verdict", "life")}
+    for name, handle in readers.items():
+        os.close(pipes[name][1])
+        os.set_blocking(handle, False)
+    try:
+        observe(watch, job, readers)
+    finally:
+        sweep(first)
+    for name in ("verdict", "output"):
+        while drain(watch, job, name, readers[name]):
+            pass
+    reason = watch.stopped or ("passed" if watch.sealed else f"failed: {watch.failure}")
+    return {"reason": reason, "tail": watch.tail.decode(errors="replace"), "ready": watch.ready}
+
+
+def main() -> None:
+    """Entry point of the child process."""
+    kernel.die_with_parent()
+    job = Job(**json.load(sys.stdin))
+    for name in PRELOADED:
+        with suppress(ImportError):
+            import_module(name)
+    json.dump(supervise(job), sys.stdout)

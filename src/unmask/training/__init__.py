@@ -1,0 +1,1 @@
+"""Training of the embedded model: curriculum, network, block-diffusion objective, trainer and export."""

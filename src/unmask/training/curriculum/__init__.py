@@ -1,0 +1,1 @@
+"""The synthetic curriculum: arithmetic stories, choice questions, instructions and drills, all from a seed."""

@@ -1,0 +1,73 @@
+"""Held-out accuracy while training runs: exact match of decoded replies, per task and range of numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from typing import Final
+
+from unmask.training.curriculum.choice import LETTERS, draw_choice
+from unmask.training.curriculum.rows import arith_prompt, choice_prompt, choice_text_prompt
+from unmask.training.curriculum.stories import draw_problem
+from unmask.training.decoding import decode
+from unmask.training.encoding import Encoder
+from unmask.training.network import Network
+
+RANGES: Final = (20, 40, 60, 99)
+_FINAL: Final = re.compile(r"#### (-?[0-9.,]+)")
+_PROBE_SEED: Final = 77_001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """A held-out prompt and the reply that counts as right; a number is looked for after `####`."""
+
+    prompt: str
+    expected: str
+    chain: bool
+
+
+def arith_questions(largest: int, count: int, seed: int = _PROBE_SEED) -> list[Question]:
+    """Held-out word problems."""
+    rng = random.Random(f"{seed}/arith/{largest}")
+    problems = [draw_problem(rng, largest, "held_out") for _ in range(count)]
+    return [Question(prompt=arith_prompt(p), expected=str(p.answer), chain=True) for p in problems]
+
+
+def choice_questions(largest: int, count: int, *, text: bool, seed: int = _PROBE_SEED) -> list[Question]:
+    """Held-out choice questions, to be answered by a letter or by text."""
+    rng = random.Random(f"{seed}/choice/{largest}")
+    found = []
+    for _ in range(count):
+        choice = draw_choice(rng, largest, "held_out")
+        prompt = choice_text_prompt(choice) if text else choice_prompt(choice)
+        answer = choice.text_options[choice.correct] if text else LETTERS[choice.correct]
+        found.append(Question(prompt=prompt, expected=answer, chain=False))
+    return found
+
+
+def accuracy(network: Network, encoder: Encoder, questions: list[Question], threshold: float = 0.9) -> float:
+    """Share of questions whose decoded reply is right."""
+    prompts = [encoder.tokenizer.encode(question.prompt).ids for question in questions]
+    replies = decode(network, prompts, mask=encoder.mask, stop=encoder.end, threshold=threshold)
+    texts = encoder.tokenizer.decode_batch(replies)
+    right = [is_right(question, text) for question, text in zip(questions, texts, strict=True)]
+    return sum(right) / len(right)
+
+
+def is_right(question: Question, reply: str) -> bool:
+    """Whether a reply is right."""
+    if not question.chain:
+        return reply.strip() == question.expected
+    match = _FINAL.search(reply)
+    return match is not None and match[1] == question.expected
+
+
+def probe(network: Network, encoder: Encoder, count: int) -> dict[str, float]:
+    """Accuracy on all tasks with `count` questions each."""
+    found = {f"arith_{r}": accuracy(network, encoder, arith_questions(r, count)) for r in RANGES}
+    for largest in (20, 99):
+        found[f"choice_{largest}"] = accuracy(network, encoder, choice_questions(largest, count, text=False))
+        found[f"text_{largest}"] = accuracy(network, encoder, choice_questions(largest, count, text=True))
+    return found
