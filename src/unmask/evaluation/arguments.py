@@ -1,6 +1,5 @@
 """Model arguments as lm-eval's command line hands them over: plain values and text."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 from unmask.engine.engine import DEFAULT_BATCH
 from unmask.errors import UnmaskError
 from unmask.policies.registry import policy_spec
+from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
 
 
@@ -22,14 +22,10 @@ def as_decode_spec(decode: DecodeSpec | Mapping[str, Any] | None, settings: dict
 
 
 def as_policy(policy: AnyPolicySpec | Mapping[str, Any] | str | None) -> AnyPolicySpec | None:
-    """A policy as a spec, a table, JSON, or the bare name of a kind."""
-    if not isinstance(policy, str):
-        return None if policy is None else policy_spec(policy)
-    try:
-        values = json.loads(policy)
-    except ValueError:
-        values = {"kind": policy}
-    return policy_spec(values)
+    """A policy as a spec, a table, or text in any of the forms of the command line."""
+    if isinstance(policy, str):
+        return read_policy(policy)
+    return None if policy is None else policy_spec(policy)
 
 
 def as_batch_size(batch_size: int | str | None) -> int:
