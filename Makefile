@@ -41,8 +41,15 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/reuse.py
 
+# Debian packages that tests use where they are present; none yet.
+SYSTEM_PACKAGES :=
+
 system-deps:
-	@echo "This version's tests need no system packages."
+ifneq ($(strip $(SYSTEM_PACKAGES)),)
+	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SYSTEM_PACKAGES)
+else
+	@echo "No system packages are needed."
+endif
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -62,13 +62,13 @@ TASK_FILES: Final[dict[str, tuple[Callable[[random.Random, int], Row], int]]] = 
 
 
 def task_rows(name: str, count: int = ROWS) -> list[Row]:
-    """The rows of one task file, no two of them equal in question and options."""
+    """The rows of one task file, no two of them equal."""
     draw, largest = TASK_FILES[name]
     rng = random.Random(f"{TASK_SEED}/{name}")
     rows: dict[str, Row] = {}
     while len(rows) < count:
         row = draw(rng, largest)
-        rows.setdefault(row.get("question") or row["order"], row)
+        rows.setdefault(json.dumps(row), row)
     return list(rows.values())
 
 
