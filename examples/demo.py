@@ -83,8 +83,8 @@ def show(console: Console, found: list[tuple[str, int, int, float]], count: int)
         )
     console.print(table)
     console.print(
-        "Work is counted in FLOPs against the baseline. The threshold line is the honest competitor: lowering it\n"
-        "saves forwards too. Output replay gives the same tokens whatever layers it names (docs/log.md).",
+        "Work is counted in FLOPs against the baseline. The threshold line is the honest competitor: lowering "
+        "it saves forwards too. Output replay gives the same tokens whatever layers it names (docs/log.md).",
         highlight=False,
     )
 
