@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from cli_cases import Run, error_line
 
+from unmask.cli.probe import ERRORS, MEASURES
+from unmask.engine.probe import MEASURES as RECORDED
 from unmask.errors import UnmaskError
 from unmask.policies.text import read_policy
 from unmask.spec import LayerReuseSpec, TrimSpec
@@ -97,8 +99,22 @@ def test_probe_records_and_draws(run: Run, bare_model: Path, tmp_path: Path):
 def test_probe_says_what_is_missing(run: Run, bare_model: Path, tmp_path: Path):
     prompt = ("--ids", "1,2,3", "--model", bare_model)
     assert "--output" in error_line(run("probe", *prompt))
-    assert "no such folder" in error_line(run("probe", *prompt, "--output", tmp_path / "no" / "trace.npz"))
-    (tmp_path / "fake.npz").write_text("no trace")
-    assert "is no trace" in error_line(
-        run("ceiling", "trim", "--model", bare_model, "--trace", tmp_path / "fake.npz")
-    )
+    assert "no folder" in error_line(run("probe", *prompt, "--output", tmp_path / "no" / "trace.npz"))
+    assert "is a folder" in error_line(run("probe", *prompt, "--output", tmp_path))
+    assert ".png" in error_line(run("probe", *prompt, "--plot", tmp_path / "trace.bmp"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"unmasked": [0], "leftmost": [True]}, {"unmasked": [], "leftmost": []}, {"unmasked": [1.5]}],
+)
+def test_ceiling_refuses_what_is_no_trace(run: Run, bare_model: Path, tmp_path: Path, content: dict):
+    trace = tmp_path / "fake.npz"
+    np.savez(trace, **{name: np.array(values) for name, values in content.items()})
+    assert "is no trace" in error_line(run("ceiling", "trim", "--model", bare_model, "--trace", trace))
+    trace.write_bytes(trace.read_bytes()[:-30])
+    assert "is no trace" in error_line(run("ceiling", "trim", "--model", bare_model, "--trace", trace))
+
+
+def test_measures_of_the_command_line_are_those_of_the_probe():
+    assert set(MEASURES + ERRORS) == set(RECORDED)

@@ -174,6 +174,22 @@ def test_a_chain_score_is_greedy_exactly_for_what_greedy_decoding_writes() -> No
     assert not no.is_greedy
 
 
+def test_scoring_and_generation_see_the_same_rows_as_changed() -> None:
+    """A replayed step writes no keys, so its rows stay changed until a step renews them."""
+    policy = {
+        "kind": "combine",
+        "rows": {"kind": "trim", "keep": 0.0},
+        "layers": {"kind": "layer_reuse", "k": 2, "layers": [1], "on": BOTH},
+    }
+    engine = toy()
+    decode = DecodeSpec(max_new_tokens=27, threshold=1.0, stop_tokens=())
+    prefix = [0, 1, 2, 3, 4]
+    generated = engine.generate([prefix], decode, policy)[0]
+    scored = engine.score([ScoreRequest(prefix, generated.ids)], policy=policy)
+    assert scored.scores[0].is_greedy
+    assert scored.ledgers[0] == generated.ledger
+
+
 def test_a_policy_that_cannot_act_says_so() -> None:
     engine, policy = toy(), POLICIES[1]
     single = [ScoreRequest([1, 2, 3], [token]) for token in TOY_TOKENS]

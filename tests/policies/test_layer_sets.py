@@ -45,7 +45,7 @@ def test_indices_and_ranges() -> None:
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (reuse(layers=[6]), "layers names .6.; this model has layers 0 to 5"),
+        (reuse(layers=[6]), "layers names 6; this model has layers 0 to 5"),
         (reuse(layers=[-1]), "layers names"),
         (reuse(layers=[]), "names no layer"),
         (reuse(layers=[1, "5-3"]), "write an index"),

@@ -3,8 +3,8 @@ import re
 
 import pytest
 
-from unmask.training.curriculum.choice import LETTERS, Choice, draw_choice
-from unmask.training.curriculum.drills import draw_equation_drill, draw_facts_drill, draw_option_drill
+from unmask.training.curriculum.choice import LETTERS, draw_choice, draw_text_choice
+from unmask.training.curriculum.drills import draw_equation_drill, draw_option_drill
 from unmask.training.curriculum.instruction import draw_instruction
 from unmask.training.curriculum.problem import split_of
 from unmask.training.curriculum.rows import Mixture, draw_row
@@ -66,27 +66,25 @@ def test_the_split_ignores_names_and_wording() -> None:
     assert any(len(questions) > 1 for questions in by_content.values())
 
 
-def test_options_differ_and_exactly_one_is_right() -> None:
+def test_the_letter_asked_for_stands_behind_the_one_line_that_fits() -> None:
     rng = random.Random(4)
     for _ in range(300):
         choice = draw_choice(rng, 60, "held_out")
-        assert len(set(choice.short_options)) == len(set(choice.text_options)) == len(LETTERS)
-        assert choice.short_options[choice.correct] == answer_by_reading(choice)
+        *lines, question = choice.prompt.splitlines()
+        asked = question.removeprefix("Answer for ")
+        key = asked if choice.kind == "thing" else str(eval(asked))
+        assert [line[-1] for line in lines if key in line.split()] == [choice.options[choice.correct]]
+        assert choice.kind == "thing" or any(sign in asked for sign in "+-") == (choice.kind == "sum")
 
 
-def answer_by_reading(choice: Choice) -> str:
-    if choice.kind in ("thing", "number", "ranking"):
-        lines = [line.split() for line in choice.text_options]
-        asked = choice.question.removeprefix("Who has ").removesuffix("?")
-        if choice.kind == "ranking":
-            best = max if "most" in asked else min
-            return " ".join(best(lines, key=lambda line: int(line[2])))
-        return next(" ".join(line) for line in lines if asked in (f"the {line[3]}", f"{line[2]} {line[3]}"))
-    first, change = map(int, re.findall(r"\d+", choice.question))
-    if choice.kind == "start":
-        return str(first)
-    lost = re.search(r"gives \d|loses|sells|throws|takes|drops|leaves|uses", choice.question)
-    return str(first - change if lost else first + change)
+def test_of_four_lines_only_one_continues_the_worked_answer() -> None:
+    rng = random.Random(14)
+    for _ in range(200):
+        choice = draw_text_choice(rng, 99, "held_out")
+        assert len(set(choice.options)) == len(LETTERS)
+        last = choice.canonical.split(";")[-1]
+        right = [line for line in choice.options if f"<<{last}={int(eval(last))}>>{int(eval(last))} " in line]
+        assert right == [choice.options[choice.correct]]
 
 
 def test_letters_are_balanced_so_that_guessing_one_gives_a_quarter() -> None:
@@ -109,17 +107,3 @@ def test_drills_are_true() -> None:
         for (asked, _), (letter, _) in zip(questions[::2], questions[1::2], strict=True):
             value = asked.strip() if asked.strip().isalpha() else str(eval(asked))
             assert options[letter.strip()] == value
-
-
-def test_fact_drills_are_true_and_never_ask_twice() -> None:
-    rng = random.Random(7)
-    for _ in range(60):
-        (listed, _), *questions = draw_facts_drill(rng, 60)
-        lines = {line[-1]: line.split()[:-1] for line in listed.splitlines()}
-        numbers = [int(line[2]) for line in lines.values()]
-        assert len({asked for asked, learned in questions if not learned}) == len(questions) // 2
-        for (asked, _), (letter, _) in zip(questions[::2], questions[1::2], strict=True):
-            _, _, number, things = lines[letter.strip()]
-            extreme = {max(numbers): "the most", min(numbers): "the fewest"}.get(int(number), "none")
-            fitting = [f"\nQuestion: Who has {word} {things}?\nAnswer:" for word in (number, "the", extreme)]
-            assert asked in fitting

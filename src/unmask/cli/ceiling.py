@@ -1,6 +1,9 @@
 """`unmask ceiling`: what policies can save at the very most, before anything runs. Needs no torch."""
 
 import json
+import math
+import zipfile
+import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -88,17 +91,24 @@ def ceiling(
 
 
 def _recorded(trace: Path) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    refusal = UnmaskError(f"{trace} is no trace; write one with `unmask probe --output {trace}`.")
     try:
-        with np.load(trace) as content:
-            return tuple(content["unmasked"].tolist()), tuple(content["leftmost"].tolist())
-    except (OSError, KeyError, ValueError):
-        raise UnmaskError(f"{trace} is no trace; write one with `unmask probe --output {trace}`.") from None
+        with trace.open("rb") as file, np.load(file) as content:
+            unmasked, leftmost = content["unmasked"], content["leftmost"]
+    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
+        raise refusal from None
+    typed = np.issubdtype(unmasked.dtype, np.integer) and leftmost.dtype == bool
+    if not typed or unmasked.ndim != 1 or unmasked.shape != leftmost.shape:
+        raise refusal
+    if not len(unmasked) or unmasked.min() < 1:
+        raise refusal
+    return tuple(unmasked.tolist()), tuple(leftmost.tolist())
 
 
 def _device(name: str, flops: float | None, bandwidth: float | None) -> Device:
     if flops is None and bandwidth is None:
         return DEVICES[name]
-    if not flops or not bandwidth or min(flops, bandwidth) <= 0:
+    if not (flops and bandwidth and 0 < flops < math.inf and 0 < bandwidth < math.inf):
         raise UnmaskError("Give both --flops and --bandwidth as positive numbers, or neither.")
     return Device("yours", flops, bandwidth)
 

@@ -17,7 +17,7 @@ from unmask.cli.results import as_lines, write_atomically
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.config import read_config
-from unmask.model.hub import find_checkpoint
+from unmask.model.hub import EMBEDDED, find_checkpoint
 from unmask.policies.text import read_policy
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "t
 
 @click.command(name="eval", short_help="Evaluate a checkpoint on benchmarks.")
 @click.option("--tasks", "-t", required=True, metavar="NAME,NAME", help="Tasks and groups, with commas.")
-@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Checkpoint folder or hub id.")
+@click.option(
+    "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
+)
 @click.option("--revision", help="Branch, tag or commit of a hub id.")
 @click.option("--policy", metavar="POLICY", help="Reuse policy: short form, JSON or file. [none]")
 @click.option("--limit", type=int, metavar="N", help="Rows of each task. [all]")

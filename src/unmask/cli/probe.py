@@ -8,10 +8,12 @@ import click
 from unmask.cli.loading import load_with_bar
 from unmask.cli.options import decode_options, decode_spec
 from unmask.cli.prompts import Encoder, from_arguments, from_lines
+from unmask.cli.results import check_writable
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.hub import EMBEDDED, find_checkpoint
 
+PICTURES = (".png", ".svg", ".pdf")
 MEASURES = ("drift_input", "drift_output", "drift_residual")
 ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 
@@ -21,6 +23,7 @@ ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 @click.option(
     "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
 )
+@click.option("--revision", help="Branch, tag or commit of a hub id.")
 @click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable.")
 @click.option("--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input.")
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write the trace as .npz.")
@@ -40,6 +43,7 @@ ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 def probe(
     prompts: tuple[str, ...],
     model: str,
+    revision: str | None,
     ids: tuple[str, ...],
     source: str | None,
     output: Path | None,
@@ -65,12 +69,15 @@ def probe(
         raise click.UsageError("Give prompts in one way: as arguments, with --ids, or with --input.")
     if not (output or plot):
         raise click.UsageError("Give --output, --plot or both: there is nothing to do otherwise.")
-    for file in filter(None, (output, plot)):
-        if not file.parent.is_dir():
-            raise UnmaskError(f"{file.parent}: no such folder to write {file.name} to; make it first.")
+    if output:
+        check_writable(output)
+    if plot:
+        check_writable(plot, "--plot")
+        if plot.suffix.lower() not in PICTURES:
+            raise UnmaskError(f"{plot.name}: --plot writes {', '.join(PICTURES)}; choose one of them.")
     spec = decode_spec(decode_file, flags)
     items = from_lines(source) if source else from_arguments(prompts, ids)
-    checkpoint = open_checkpoint(find_checkpoint(model))
+    checkpoint = open_checkpoint(find_checkpoint(model, revision))
     spec.resolved_block_size(checkpoint.config.block_size)
     encoder = Encoder(checkpoint, chat)
     items = [encoder.encoded(item) for item in items]

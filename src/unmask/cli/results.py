@@ -57,12 +57,12 @@ def as_lines(values: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "--output") -> None:
     """Refuse an output that could not be written after all the work."""
     if path.is_dir():
-        raise UnmaskError(f"{path} is a folder; --output takes the name of a file.")
+        raise UnmaskError(f"{path} is a folder; {option} takes the name of a file.")
     if not os.access(path.parent, os.W_OK):
-        raise UnmaskError(f"{path.parent} is no folder that can be written to; choose another --output.")
+        raise UnmaskError(f"{path.parent} is no folder that can be written to; choose another {option}.")
 
 
 def write_atomically(path: Path, text: str) -> None:

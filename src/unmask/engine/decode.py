@@ -157,12 +157,13 @@ class Decoder:
         yield StepEvent(row.index, kind, piece.plan, step, columns, tokens, confidences)
 
     def _first_bad_layer(self, row: Row) -> str | None:
-        """Feed the row's blocks again from the first, watching every layer."""
+        """Feed the row's blocks again from the first, watching every layer, in buffers of their own."""
         size = row.rules.block_size
+        scratch = Workspace(self.workspace.transformer, 1, row.stop, size)
         for start in range(0, row.stop, size):
             block = range(start, start + size)
-            segments = [Segment(row.slot, block, block.stop)]
-            where = self.workspace.first_bad_layer(row.tokens[block.start : block.stop], segments)
+            segments = [Segment(0, block, block.stop)]
+            where = scratch.first_bad_layer(row.tokens[block.start : block.stop], segments)
             if where:
                 return where
         return None

@@ -95,11 +95,9 @@ class Engine:
         When memory runs out the batch is halved and the unfinished requests are decoded again from
         their start: their steps are told a second time.
         """
-        if batch_size < 1:
-            raise UnmaskError(f"batch_size is {batch_size}; it must be at least 1.")
-        spec = (
-            decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode or {}, "Decode settings")
-        )
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
+        spec = _decode_spec(decode)
         chosen = self._policy(policy)
         requests = as_requests(prompts)
         prompt_ids = [encode(request, self._text_ids, self._chat_ids) for request in requests]
@@ -128,9 +126,7 @@ class Engine:
         progress: Callable[[int], None] | None = None,
     ) -> Scores:
         """Score targets behind prefixes: generation with forced tokens, through the same forward and policies."""
-        spec = (
-            decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode or {}, "Decode settings")
-        )
+        spec = _decode_spec(decode)
         return score(self, requests, estimator, order, spec, self._policy(policy), batch_size, progress)
 
     def _policy(self, policy: Any) -> Policy:
@@ -179,8 +175,10 @@ class Engine:
                 f"A prompt holds the mask token {self.mask_token}, which stands for unknown positions; leave it out."
             )
         wanted = request.max_new_tokens if request.max_new_tokens is not None else spec.max_new_tokens
-        if wanted < 1:
-            raise UnmaskError(f"max_new_tokens is {wanted}; it must be at least 1.")
+        if not isinstance(wanted, int) or wanted < 1:
+            raise UnmaskError(f"max_new_tokens is {wanted}; it must be a whole number of at least 1.")
+        if not isinstance(request.seed, int | None):
+            raise UnmaskError(f"seed is {request.seed}; it must be a whole number.")
         stop_tokens = self.config.stop_tokens if spec.stop_tokens is None else spec.stop_tokens
         rules = BlockRules(
             block_size=spec.resolved_block_size(self.config.block_size),
@@ -207,6 +205,10 @@ class Engine:
 
     def _chat_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         return self.tokenizer.encode(self.tokenizer.render_chat(messages), special=False)
+
+
+def _decode_spec(decode: DecodeSpec | Mapping[str, Any] | None) -> DecodeSpec:
+    return decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode or {}, "Decode settings")
 
 
 def _halved(batch_size: int, error: RuntimeError) -> int:

@@ -64,8 +64,11 @@ class Trace:
         """Write an .npz file, whole or not at all."""
         partial = path.with_name(f".{path.name}.partial.npz")
         write: Any = np.savez_compressed  # its stub takes every keyword for a flag
-        write(partial, **self.arrays())
-        partial.replace(path)
+        try:
+            write(partial, **self.arrays())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 class WatchingWorkspace(Workspace):
@@ -104,7 +107,7 @@ class WatchingWorkspace(Workspace):
             x_TD += kept["attention"][-1]
             kept["mlp"].append(self.transformer.mlp(layer, x_TD))
             x_TD += kept["mlp"][-1]
-        self._compare(segment, {name: torch.stack(values).float() for name, values in kept.items()})
+        self._compare(segment, {name: torch.stack(values).float().cpu() for name, values in kept.items()})
         return Outcome(x_TD)
 
     def _compare(self, segment: Segment, now_LND: dict[str, Tensor]) -> None:
@@ -119,10 +122,10 @@ class WatchingWorkspace(Workspace):
         self.latest = {}
         for name, values_LN in _measured(now_LND, then_LND).items():
             whole = np.full((values_LN.shape[0], self.block_size), np.nan, dtype=np.float32)
-            whole[:, positions] = values_LN.cpu().numpy()
+            whole[:, positions] = values_LN.numpy()
             self.latest[name] = whole
         for name, values in now_LND.items():
-            self._before[name][:, positions] = values.cpu()
+            self._before[name][:, positions] = values
 
 
 def _measured(now: dict[str, Tensor], then: dict[str, Tensor]) -> dict[str, Tensor]:

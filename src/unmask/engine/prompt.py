@@ -1,12 +1,13 @@
 """What a caller may pass as a prompt, made into requests of token ids."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
 from unmask.errors import UnmaskError
 
 Message: TypeAlias = Mapping[str, str]
+NO_PROMPT = "A prompt must be a string, a list of token ids, or a list of {role, content} messages."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ def as_requests(prompts: Prompt | Sequence[Prompt]) -> list[Request]:
         return [prompts]
     if isinstance(prompts, str) or _is_ids(prompts) or _is_chat(prompts):
         return [Request(prompts)]
+    if isinstance(prompts, Mapping) or not isinstance(prompts, Iterable):
+        raise UnmaskError(NO_PROMPT)
     return [_as_request(prompt) for prompt in prompts]
 
 
@@ -41,9 +44,7 @@ def _as_request(prompt: object) -> Request:
         return Request(prompt)
     if isinstance(prompt, list | tuple) and not prompt:
         raise UnmaskError("A prompt is empty; give at least one token.")
-    raise UnmaskError(
-        "A prompt must be a string, a list of token ids, or a list of {role, content} messages."
-    )
+    raise UnmaskError(NO_PROMPT)
 
 
 def encode(
@@ -65,11 +66,11 @@ def encode(
 
 
 def _is_ids(prompt: object) -> TypeGuard[Sequence[int]]:
-    return (
-        isinstance(prompt, list | tuple)
-        and len(prompt) > 0
-        and all(isinstance(token, int) for token in prompt)
-    )
+    return isinstance(prompt, list | tuple) and len(prompt) > 0 and all(map(_is_id, prompt))
+
+
+def _is_id(token: object) -> bool:
+    return isinstance(token, int) and not isinstance(token, bool)
 
 
 def _is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:

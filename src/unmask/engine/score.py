@@ -69,8 +69,8 @@ def score(
         raise UnmaskError(f"{order!r} is no order; use confidence or left_to_right.")
     spec = decode or DecodeSpec()
     members = [_member(index, request, engine, estimator) for index, request in enumerate(requests)]
-    if batch_size < 1:
-        raise UnmaskError(f"batch_size is {batch_size}; it must be at least 1.")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
     rows = _rows(requests, members, _rules(engine, spec, estimator), engine, estimator, batch_size)
     ledgers = [row.ledger for row in rows]
     groups = {member.index: row.index for row in rows for member in row.members}
@@ -118,6 +118,8 @@ def _rules(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> Bloc
 
 
 def _member(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Member:
+    if not isinstance(request, ScoreRequest):
+        raise UnmaskError("A score needs a ScoreRequest with the token ids of a prefix and a target.")
     prefix, target = request.prefix, tuple(request.target)
     if not prefix or not target:
         raise UnmaskError("A prefix and a target must have at least one token each.")

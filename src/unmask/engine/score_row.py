@@ -73,6 +73,7 @@ class ScoreRow(Row):
         twin.tokens = list(self.tokens)
         twin.changed = set(self.changed)
         twin.remembered = dict(self.remembered)
+        twin.measured = dict(self.measured)
         twin.ages = list(self.ages)
         twin.shown = dict(self.shown)
         twin.keep(members)

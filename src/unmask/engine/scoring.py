@@ -21,7 +21,7 @@ from unmask.engine.decode import Decoder
 from unmask.engine.events import StepEvent
 from unmask.engine.row import Row
 from unmask.engine.sampling import Candidates, most_likely
-from unmask.engine.schedule import Piece, remember, work_of
+from unmask.engine.schedule import Piece, keys_written, remember, work_of
 from unmask.engine.score_row import Member, ScoreRow
 from unmask.engine.step_plan import Kind
 
@@ -111,7 +111,7 @@ class ScoringDecoder(Decoder):
         step = sum(row.ledger.entries.values())
         row.ledger.add(work_of(piece, self.layers))
         remember(piece)
-        row.fed(kind, piece.columns)
+        row.fed(kind, keys_written(piece))
         if kind in (Kind.BLOCK, Kind.SUB) and row.shown:
             row.show(row.shown)
             row.shown = {}

@@ -28,10 +28,12 @@ def listed_layers(items: Sequence[int | str], layers: int) -> tuple[int, ...]:
     """Indices and ranges ("4-9" is 4 to 9) as a sorted tuple without repetition."""
     chosen: set[int] = set()
     for item in items:
-        chosen.update(_range(item) if isinstance(item, str) else (item,))
-    outside = sorted(layer for layer in chosen if not 0 <= layer < layers)
-    if outside or not chosen:
-        raise UnmaskError(f"layers names {outside or 'no layer'}; this model has layers 0 to {layers - 1}.")
+        part = _range(item) if isinstance(item, str) else range(item, item + 1)
+        if part.start < 0 or part.stop > layers:
+            raise UnmaskError(f"layers names {item}; this model has layers 0 to {layers - 1}.")
+        chosen.update(part)
+    if not chosen:
+        raise UnmaskError(f"layers names no layer; this model has layers 0 to {layers - 1}.")
     return tuple(sorted(chosen))
 
 

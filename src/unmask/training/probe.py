@@ -7,8 +7,8 @@ import random
 import re
 from typing import Final
 
-from unmask.training.curriculum.choice import LETTERS, draw_choice
-from unmask.training.curriculum.rows import arith_prompt, choice_prompt, choice_text_prompt
+from unmask.training.curriculum.choice import draw_choice
+from unmask.training.curriculum.rows import arith_prompt
 from unmask.training.curriculum.stories import draw_problem
 from unmask.training.decoding import decode
 from unmask.training.encoding import Encoder
@@ -35,16 +35,11 @@ def arith_questions(largest: int, count: int, seed: int = _PROBE_SEED) -> list[Q
     return [Question(prompt=arith_prompt(p), expected=str(p.answer), chain=True) for p in problems]
 
 
-def choice_questions(largest: int, count: int, *, text: bool, seed: int = _PROBE_SEED) -> list[Question]:
-    """Held-out choice questions, to be answered by a letter or by text."""
+def choice_questions(largest: int, count: int, seed: int = _PROBE_SEED) -> list[Question]:
+    """Held-out questions to be answered by a letter."""
     rng = random.Random(f"{seed}/choice/{largest}")
-    found = []
-    for _ in range(count):
-        choice = draw_choice(rng, largest, "held_out")
-        prompt = choice_text_prompt(choice) if text else choice_prompt(choice)
-        answer = choice.text_options[choice.correct] if text else LETTERS[choice.correct]
-        found.append(Question(prompt=prompt, expected=answer, chain=False))
-    return found
+    choices = [draw_choice(rng, largest, "held_out") for _ in range(count)]
+    return [Question(prompt=c.prompt, expected=c.options[c.correct], chain=False) for c in choices]
 
 
 def accuracy(network: Network, encoder: Encoder, questions: list[Question], threshold: float = 0.9) -> float:
@@ -67,7 +62,5 @@ def is_right(question: Question, reply: str) -> bool:
 def probe(network: Network, encoder: Encoder, count: int) -> dict[str, float]:
     """Accuracy on all tasks with `count` questions each."""
     found = {f"arith_{r}": accuracy(network, encoder, arith_questions(r, count)) for r in RANGES}
-    for largest in (20, 99):
-        found[f"choice_{largest}"] = accuracy(network, encoder, choice_questions(largest, count, text=False))
-        found[f"text_{largest}"] = accuracy(network, encoder, choice_questions(largest, count, text=True))
+    found["choice"] = accuracy(network, encoder, choice_questions(99, count))
     return found

@@ -69,7 +69,9 @@ def embedded(vocabulary: int) -> Recipe:
         causal_drills=True,
         noise=NoiseConfig(aligned=0.9, later_weight=0.05),
     )
-    finding = aligned(mixture=_mixture(0.42, 0.18, 0.10, 0.02, 0.12, 0.16, facts_drills=0.9))
+    finding = aligned(mixture=_mixture(0.42, 0.18, 0.10, 0.02, 0.12, 0.16))
+    last = aligned(mixture=_mixture(0.52, 0.26, 0.0, 0.03, 0.12, 0.07))
+    finishing = aligned(mixture=_mixture(0.66, 0.14, 0.0, 0.02, 0.14, 0.04))
     return Recipe(
         network=NetworkConfig(vocabulary=vocabulary, layers=6),
         stages=(
@@ -113,8 +115,11 @@ def embedded(vocabulary: int) -> Recipe:
                 0.104,
                 5,
             ),
-            _stage("finding", 580, 12, finding, 0.104, 0.02, 5),
-            _stage("deep", 120, 24, finding, 0.03, 0.0, 10),
+            _stage("finding", 350, 12, finding, 0.104, 0.053, 5),
+            _stage("looking up", 200, 12, last, 0.08, 0.04, 5),
+            _stage("polishing", 110, 12, last, 0.04, 0.006, 1),
+            _stage("finishing", 130, 12, finishing, 0.03, 0.004, 5),
+            _stage("deep", 15, 24, finishing, 0.005, 0.0, 3),
         ),
     )
 
@@ -126,7 +131,6 @@ def _mixture(
     instruction: float,
     equation_drill: float,
     option_drill: float,
-    facts_drills: float = 0.6,
 ) -> Mixture:
     return Mixture(
         arith=arith,
@@ -135,7 +139,6 @@ def _mixture(
         instruction=instruction,
         equation_drill=equation_drill,
         option_drill=option_drill,
-        facts_drills=facts_drills,
     )
 
 

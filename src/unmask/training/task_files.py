@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from unmask.training.curriculum.choice import draw_choice
+from unmask.training.curriculum.choice import Choice, draw_choice, draw_text_choice
 from unmask.training.curriculum.instruction import draw_instruction
 from unmask.training.curriculum.stories import draw_problem
 
@@ -30,16 +30,15 @@ def arith_row(rng: random.Random, largest: int) -> Row:
     }
 
 
-def choice_row(rng: random.Random, largest: int, *, text: bool) -> Row:
-    """A question with four options and the index of the right one."""
-    choice = draw_choice(rng, largest, "held_out")
+def choice_row(choice: Choice) -> Row:
+    """A prompt with four options and the index of the right one."""
     return {
-        "question": choice.question,
-        "options": list(choice.text_options if text else choice.short_options),
+        "prompt": choice.prompt,
+        "options": list(choice.options),
         "answer": choice.correct,
         "kind": choice.kind,
         "canonical": choice.canonical,
-        "largest": largest,
+        "largest": choice.largest,
     }
 
 
@@ -54,8 +53,8 @@ TASK_FILES: Final[dict[str, tuple[Callable[[random.Random, int], Row], int]]] = 
     "arith_20": (arith_row, 20),
     "arith_40": (arith_row, 40),
     "arith_60": (arith_row, 60),
-    "choice": (lambda rng, largest: choice_row(rng, largest, text=False), 99),
-    "choice_text": (lambda rng, largest: choice_row(rng, largest, text=True), 99),
+    "choice": (lambda rng, largest: choice_row(draw_choice(rng, largest, "held_out")), 99),
+    "choice_text": (lambda rng, largest: choice_row(draw_text_choice(rng, largest, "held_out")), 99),
     "instruct": (instruct_row, 99),
 }
 """Task file -> how a row is drawn, and the largest number in it."""

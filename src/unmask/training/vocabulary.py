@@ -70,14 +70,15 @@ def tokenizer_config() -> dict[str, Any]:
 def _survey() -> Iterable[str]:
     """Texts that together hold every word of the curriculum, with and without a leading space where both occur."""
     rng = random.Random(_SURVEY_SEED)
-    yield "Question: Answer: Options: A B C D\nQuestion\nAnswer\nOptions user assistant system\nuser\nassistant\nsystem"
+    yield "Question: Answer: Options: A B C D Who most fewest user assistant system"
+    yield "\nQuestion\nAnswer\nOptions\nuser\nassistant\nsystem"
     for _ in range(_SURVEY_SIZE):
         problem = draw_problem(rng, 99, "train")
         yield f" {problem.question} {problem.chain()}"
         yield problem.chain()
         choice = draw_choice(rng, 99, "train")
-        yield f" {choice.question}"
+        yield choice.prompt
         instruction = draw_instruction(rng, "train")
-        for text in (problem.question, *choice.text_options, instruction.order, instruction.reply):
+        for text in (problem.question, instruction.order, instruction.reply):
             yield text
             yield f" {text}"

@@ -1,4 +1,4 @@
-"""Multiple-choice questions: which of four facts answers it, or what a change in a short story leads to."""
+"""Multiple-choice questions: a letter to find behind a fact, and the line that goes on with a worked answer."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from unmask.training.curriculum import lexicon
-from unmask.training.curriculum.problem import Split, apply_operator, split_of
+from unmask.training.curriculum.problem import Problem, Split, Step, UnsuitableError, split_of
+from unmask.training.curriculum.stories import draw_problem
 
 LETTERS: Final = ("A", "B", "C", "D")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """A question with four options, in short form and as text of several tokens."""
+    """A prompt and four options, one of them right."""
 
-    question: str
-    short_options: tuple[str, ...]
-    text_options: tuple[str, ...]
+    prompt: str
+    options: tuple[str, ...]
     correct: int
     kind: str
     canonical: str
@@ -32,84 +32,78 @@ def lettered(options: Sequence[str]) -> str:
 
 
 def draw_choice(rng: random.Random, largest: int, split: Split) -> Choice:
-    """Draw a question that belongs to a split."""
+    """Draw a question on four facts, to be answered by a letter: by thing, by number, or by a sum worked out unseen."""
     while True:
-        draw = rng.choices((_facts_question, _change_question), (0.75, 0.25))[0]
-        choice = draw(rng, largest)
-        if split_of(choice.canonical) == split:
-            return choice
+        kind = rng.choices(("thing", "number", "sum"), (0.15, 0.7, 0.15))[0]
+        people = [name for name, _ in rng.sample(lexicon.PEOPLE, 4)]
+        amounts = rng.sample(range(2, largest), 4)
+        things = rng.sample(lexicon.THINGS, 4)
+        correct = rng.randrange(4)
+        lines = [f"{name} has {amount}" for name, amount in zip(people, amounts, strict=True)]
+        if kind == "thing":
+            lines = [f"{line} {thing}" for line, thing in zip(lines, things, strict=True)]
+        number = amounts[correct]
+        asked = {"thing": things[correct], "number": str(number)}.get(kind) or expression(
+            rng, number, largest
+        )
+        canonical = asked if kind == "sum" else f"{kind}:{amounts}:{correct}"
+        if split_of(canonical) == split:
+            return Choice(
+                prompt=f"{lettered(lines)}\nAnswer for {asked}",
+                options=LETTERS,
+                correct=correct,
+                kind=kind,
+                canonical=canonical,
+                largest=largest,
+            )
 
 
-def _change_question(rng: random.Random, largest: int) -> Choice:
-    name, pronoun = rng.choice(lexicon.PEOPLE)
-    things = rng.choice(lexicon.THINGS)
-    operator = rng.choice("+-")
-    result, change = _two_parts(rng, largest)
-    start = result - change if operator == "+" else result
-    result = apply_operator(start, operator, change)
-    first = rng.choice(lexicon.STARTS).format(n=name, a=start, o=things)
-    phrase = rng.choice(lexicon.GAINS if operator == "+" else lexicon.LOSSES)
-    subject = pronoun if phrase.startswith("{n}") and rng.random() < 0.3 else name
-    story = f"{first} {phrase.format(n=subject, a=change, o=things)}"
-    kind = rng.choice(("result", "start"))
-    if kind == "result":
-        question, answer = rng.choice(lexicon.NOW_QUESTIONS).format(n=name, o=things), result
-    else:
-        question, answer = f"How many {things} does {name} have at first?", start
-    numbers = _near_numbers(rng, answer, (start, change, start + change, abs(start - change)), largest)
+def expression(rng: random.Random, result: int, largest: int) -> str:
+    """A sum or a difference with a given result and numbers up to `largest`."""
+    if rng.random() < 0.5:
+        part = rng.randint(1, result - 1)
+        return f"{result - part}+{part}"
+    part = rng.randint(1, largest - result)
+    return f"{result + part}-{part}"
+
+
+def draw_text_choice(rng: random.Random, largest: int, split: Split) -> Choice:
+    """Draw a word problem with its answer but for the last line; the options are that line and three wrong ones."""
+    while True:
+        problem = draw_problem(rng, largest, split)
+        wrong = _wrong_lines(rng, problem.steps[-1], largest)
+        if len(wrong) >= 3:
+            return _text_choice(rng, problem, rng.sample(wrong, 3))
+
+
+def _text_choice(rng: random.Random, problem: Problem, wrong: list[str]) -> Choice:
+    right = problem.steps[-1].text()
+    options = rng.sample([right, *wrong], 4)
+    begun = " ".join(step.text() for step in problem.steps[:-1])
     return Choice(
-        question=f"{story} {question}",
-        short_options=tuple(str(number) for number in numbers),
-        text_options=tuple(f"{number} {things}" for number in numbers),
-        correct=numbers.index(answer),
-        kind=kind,
-        canonical=f"{start}{operator}{change}",
-        largest=largest,
+        prompt=f"Question: {problem.question}\nAnswer: {begun}",
+        options=tuple(options),
+        correct=options.index(right),
+        kind=f"{len(problem.steps)} steps",
+        canonical=problem.canonical,
+        largest=problem.largest,
     )
 
 
-def _two_parts(rng: random.Random, largest: int) -> tuple[int, int]:
-    whole = rng.randint(4, largest)
-    return whole, rng.randint(2, whole - 2)
-
-
-def _near_numbers(rng: random.Random, answer: int, tempting: tuple[int, ...], largest: int) -> list[int]:
-    wrong = {number for number in tempting if 0 < number != answer}
-    others = {answer + offset for offset in (-10, -3, -2, -1, 1, 2, 3, 10)}
-    spare = [number for number in sorted(others) if 0 < number <= largest + 10 and number not in wrong]
-    picked = rng.sample(sorted(wrong), min(2, len(wrong)))
-    picked += rng.sample(spare, 3 - len(picked))
-    numbers = [answer, *picked]
-    rng.shuffle(numbers)
-    return numbers
-
-
-def draw_facts(rng: random.Random, largest: int) -> tuple[list[str], list[tuple[str, int, str]]]:
-    """Four lines on what people have, and the questions they answer: wording, index of the line, kind."""
-    people = [name for name, _ in rng.sample(lexicon.PEOPLE, 4)]
-    amounts = rng.sample(range(2, largest + 1), 4)
-    things = rng.sample(lexicon.THINGS, 4)
-    if rng.random() < 0.4:
-        things = [things[0]] * 4
-        questions = [(f"Who has {amounts[index]} {things[0]}?", index, "number") for index in range(4)]
-        questions.append((f"Who has the most {things[0]}?", amounts.index(max(amounts)), "ranking"))
-        questions.append((f"Who has the fewest {things[0]}?", amounts.index(min(amounts)), "ranking"))
-    else:
-        questions = [(f"Who has the {things[index]}?", index, "thing") for index in range(4)]
-    told = zip(people, amounts, things, strict=True)
-    return [f"{name} has {amount} {thing}" for name, amount, thing in told], questions
-
-
-def _facts_question(rng: random.Random, largest: int) -> Choice:
-    lines, questions = draw_facts(rng, largest)
-    question, correct, kind = rng.choice(questions)
-    numbers = [line.split()[2] for line in lines]
-    return Choice(
-        question=question,
-        short_options=tuple(lines),
-        text_options=tuple(lines),
-        correct=correct,
-        kind=kind,
-        canonical=f"{kind}:{','.join(numbers)}:{correct}",
-        largest=largest,
-    )
+def _wrong_lines(rng: random.Random, step: Step, largest: int) -> list[str]:
+    """Lines that look like the right one: another operation, another number, or a wrong result."""
+    changed = [
+        dataclasses.replace(step, operator=operator) for operator in "+-*/" if operator != step.operator
+    ]
+    changed += [dataclasses.replace(step, right=step.right + offset) for offset in (-2, -1, 1, 2)]
+    lines = []
+    for other in changed:
+        try:
+            if other.right > 0 and 0 < other.result <= largest:
+                lines.append(other.text())
+        except UnsuitableError:
+            continue
+    right, result = step.text(), step.result
+    wrong = [result + offset for offset in rng.sample((-10, -2, -1, 1, 2, 10), 2)]
+    lines += [right.replace(f"={result}>>{result} ", f"={n}>>{n} ") for n in wrong if 0 < n <= largest]
+    return sorted(set(lines) - {right})

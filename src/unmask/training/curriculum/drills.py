@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from unmask.training.curriculum import lexicon
-from unmask.training.curriculum.choice import LETTERS, draw_facts, lettered
+from unmask.training.curriculum.choice import LETTERS, expression, lettered
 from unmask.training.curriculum.problem import apply_operator
 
 Piece = tuple[str, bool]
@@ -50,26 +50,6 @@ def draw_option_drill(rng: random.Random, largest: int, count: int = 10) -> list
     pieces: list[Piece] = [(lettered(options), False)]
     for _ in range(count):
         index = rng.randrange(4)
-        asked = _expression_for(rng, int(options[index]), largest) if kind == "sums" else options[index]
+        asked = expression(rng, int(options[index]), largest) if kind == "sums" else options[index]
         pieces += [(f"\n{asked}", False), (f" {LETTERS[index]}", True)]
     return pieces
-
-
-def draw_facts_drill(rng: random.Random, largest: int, count: int = 3) -> list[Piece]:
-    """Four facts with their letters, and questions on them, none twice: a repeated one could be copied."""
-    lines, questions = draw_facts(rng, largest)
-    pieces: list[Piece] = [(lettered(lines), False)]
-    for question, index, _ in rng.sample(questions, count):
-        pieces += [(f"\nQuestion: {question}\nAnswer:", False), (f" {LETTERS[index]}", True)]
-    return pieces
-
-
-def _expression_for(rng: random.Random, result: int, largest: int) -> str:
-    kind = rng.choice("=++--")
-    if kind == "+":
-        part = rng.randint(1, result - 1)
-        return f"{result - part}+{part}"
-    if kind == "-":
-        part = rng.randint(1, largest - result)
-        return f"{result + part}-{part}"
-    return str(result)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from unmask.training.curriculum.choice import LETTERS, Choice, draw_choice, lettered
-from unmask.training.curriculum.drills import Piece, draw_equation_drill, draw_facts_drill, draw_option_drill
+from unmask.training.curriculum.choice import draw_choice, draw_text_choice
+from unmask.training.curriculum.drills import Piece, draw_equation_drill, draw_option_drill
 from unmask.training.curriculum.instruction import draw_instruction
 from unmask.training.curriculum.problem import Problem
 from unmask.training.curriculum.stories import draw_problem
@@ -25,7 +25,6 @@ class Mixture:
     instruction: float = 0.04
     equation_drill: float = 0.10
     option_drill: float = 0.08
-    facts_drills: float = 0.6
     chat: float = 0.3
     ranges: tuple[tuple[int, float], ...] = ((20, 0.1), (40, 0.15), (60, 0.2), (99, 0.55))
 
@@ -49,16 +48,6 @@ def arith_prompt(problem: Problem) -> str:
     return f"Question: {problem.question}\nAnswer:"
 
 
-def choice_prompt(choice: Choice) -> str:
-    """The options, each followed by its letter, and the question."""
-    return f"{lettered(choice.short_options)}\nQuestion: {choice.question}\nAnswer:"
-
-
-def choice_text_prompt(choice: Choice) -> str:
-    """The options in one line and the question, to be answered in words."""
-    return f"Options: {'; '.join(choice.text_options)}\nQuestion: {choice.question}\nAnswer:"
-
-
 def draw_row(rng: random.Random, mixture: Mixture) -> Row:
     """Draw one training row."""
     names, shares = mixture.kinds()
@@ -68,10 +57,9 @@ def draw_row(rng: random.Random, mixture: Mixture) -> Row:
     if kind == "equation_drill":
         return Row(kind=kind, prompt="", reply=tuple(draw_equation_drill(rng, largest)))
     if kind == "option_drill":
-        drill = draw_facts_drill if rng.random() < mixture.facts_drills else draw_option_drill
-        return Row(kind=kind, prompt="", reply=tuple(drill(rng, largest)))
+        return Row(kind=kind, prompt="", reply=tuple(draw_option_drill(rng, largest)))
     prompt, reply = _question(rng, kind, largest)
-    if kind == "instruction" or rng.random() < mixture.chat:
+    if kind == "instruction" or (kind == "arith" and rng.random() < mixture.chat):
         return Row(kind=kind, prompt=f"{CHAT_START}{prompt}{CHAT_END}", reply=((reply, True),))
     return Row(kind=kind, prompt=prompt, reply=((f" {reply}", True),))
 
@@ -83,7 +71,6 @@ def _question(rng: random.Random, kind: str, largest: int) -> tuple[str, str]:
     if kind == "instruction":
         instruction = draw_instruction(rng, "train")
         return instruction.order, instruction.reply
-    choice = draw_choice(rng, largest, "train")
-    if kind == "choice":
-        return choice_prompt(choice), LETTERS[choice.correct]
-    return choice_text_prompt(choice), choice.text_options[choice.correct]
+    draw = draw_choice if kind == "choice" else draw_text_choice
+    choice = draw(rng, largest, "train")
+    return choice.prompt, choice.options[choice.correct]
