@@ -110,11 +110,15 @@ def saved_seconds(ledger: Ledger, costs: dict[tuple[str, int], float]) -> float:
     return saved
 
 
-def measure(engine: unmask.Engine, new_tokens: int, repeats: int) -> list[dict[str, Any]]:
+def measure(engine: unmask.Engine, new_tokens: int, repeats: int, chosen: set[str]) -> list[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     prompt = torch.randint(0, engine.mask_token, (PROMPT,), generator=generator).tolist()
     decode = unmask.DecodeSpec(max_new_tokens=new_tokens, stop_tokens=())
-    configurations = policies(engine.config.num_layers)
+    configurations = {
+        name: policy
+        for name, policy in policies(engine.config.num_layers).items()
+        if name == "k1" or not chosen or name in chosen
+    }
     _, script, _ = run(engine, prompt, decode, None, None)
     free = {name: run(engine, prompt, decode, policy, None)[2] for name, policy in configurations.items()}
     forced = {name: run(engine, prompt, decode, policy, script)[2] for name, policy in configurations.items()}
@@ -171,12 +175,17 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="0.5b")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--policies", default="", help="names such as k3_residual,trim_0; all without it")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     engine = unmask.load(random_checkpoint(options.shape, options.cache), device="cpu", dtype="float32")
-    rows = measure(engine, options.new_tokens, options.repeats)
+    chosen = set(filter(None, options.policies.split(",")))
+    unknown = chosen - set(policies(engine.config.num_layers))
+    if unknown:
+        parser.error(f"no such policy: {', '.join(sorted(unknown))}")
+    rows = measure(engine, options.new_tokens, options.repeats, chosen)
     show(rows)
     settings = {"shape": options.shape, "repeats": options.repeats, "new_tokens": options.new_tokens}
     print(json.dumps({"benchmark": "reuse", **settings, "machine": machine(), "rows": rows}))
