@@ -57,7 +57,7 @@ class Recipe:
 def embedded(vocabulary: int) -> Recipe:
     """The recipe of the model that ships with the package.
 
-    It is the record of one session, so it has more stages than a second training would need. Causal training at six
+    It is the record of one run, so it has more stages than a second training would need. Causal training at six
     layers, block diffusion at twelve, and a few steps at twenty-four, which start as copies that share the work.
     The rate falls in steps because Muon's updates never shrink by themselves: at small batches they are mostly noise.
     """
