@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_cases import CONTEXT, Run, error_line
+from cli_cases import CONTEXT, MASK, Run, error_line
 from safetensors.numpy import load_file, save_file
+
+from unmask.cli.prompts import from_arguments
 
 Spoil = Callable[[Path], object]
 
@@ -139,10 +141,21 @@ PROMPTS = {
     "second empty": (["hello", ""], "Prompt 2: A prompt is empty"),
     "empty ids": (["--ids", ""], "Prompt 1: A prompt is empty"),
     "no ids": (["--ids", "one"], "'one' is no list of token ids"),
+    "a gap in ids": (["--ids", "1,2,,3"], "'1,2,,3' is no list of token ids"),
+    "a comma too many": (["--ids", "1, 2,"], "'1, 2,' is no list of token ids"),
+    "mask": (["--ids", "1,257"], "Prompt 1: it holds the mask token 257"),
+    "mask as text": (["hello", f"a {MASK} b"], "Prompt 2: it holds the mask token 257"),
+    "mask of one's own": (["--ids", "1,7", "--mask-token-id", "7"], "Prompt 1: it holds the mask token 7"),
     "too long": (["x" * CONTEXT, "--raw"], f"{CONTEXT} tokens but the model's context is {CONTEXT}"),
     "foreign id": (["--ids", "1,258"], "token id 258 is outside the vocabulary of 258 tokens"),
     "none": ([], "Give prompts in one way"),
 }
+
+
+@pytest.mark.parametrize("ids", ["1,2,3", "1 2 3", " 1, 2 ,3 "])
+def test_ids_between_commas_or_spaces(ids: str):
+    (item,) = from_arguments([], [ids])
+    assert item.request.prompt == [1, 2, 3]
 
 
 @pytest.mark.parametrize("case", PROMPTS)
@@ -162,6 +175,8 @@ LINES = {
     "empty text": ('{"prompt": ""}', "line 2: A prompt is empty"),
     "no tokens": ('{"prompt": "a", "max_new_tokens": 0}', "line 2: max_new_tokens is 0"),
     "too long": (json.dumps({"prompt": [1] * CONTEXT}), "line 2: it has 256 tokens"),
+    "mask": ('{"prompt": [1, 257, 2]}', "line 2: it holds the mask token 257"),
+    "mask as text": (json.dumps({"prompt": f"a {MASK} b"}), "line 2: it holds the mask token 257"),
 }
 
 

@@ -1,8 +1,12 @@
 """`unmask info`: what a checkpoint is, what it needs, whether it can be run."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
+import pytest
 from cli_cases import CONTEXT, Run
 
 from unmask.model.checkpoint import open_checkpoint
@@ -78,3 +82,36 @@ def test_json_says_why_nothing_can_be_read(run: Run, tmp_path: Path):
     given = facts(run, tmp_path / "nowhere", exit_code=2)
     assert given["usable"] is False
     assert "no such folder" in str(given["reason"])
+
+
+def test_of_a_hub_id_only_small_files_are_fetched(
+    run: Run, text_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+
+    def snapshot(repository: str, allow_patterns: list[str], **_: Any) -> str:
+        asked.extend(allow_patterns)
+        return str(
+            shutil.copytree(text_model, tmp_path / "small", ignore=shutil.ignore_patterns("*.safetensors"))
+        )
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    result = run("info", "org/no-such-name")
+    assert result.exit_code == 0, result.output
+    assert "weights: not downloaded, so unchecked" in result.stdout
+    assert not any("safetensors" in pattern for pattern in asked if pattern != "*.json")
+
+
+def test_weights_in_the_download_cache_are_looked_at(
+    run: Run, text_model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(text_model))
+    given = facts(run, "org/no-such-name")
+    assert (given["weights"], given["stored_dtype"]) == ("present", "F32")
+
+
+def test_a_local_folder_without_weights_cannot_be_run(run: Run, spoiled: Path):
+    (spoiled / "model.safetensors").unlink()
+    given = facts(run, spoiled, exit_code=2)
+    assert given["weights"] == "missing"
+    assert "model.safetensors is missing" in str(given["reason"])

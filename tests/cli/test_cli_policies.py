@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from cli_cases import Run, error_line
+from matplotlib.figure import Figure
 
 from unmask.cli.probe import ERRORS, MEASURES
 from unmask.engine.probe import MEASURES as RECORDED
@@ -94,6 +96,39 @@ def test_probe_records_and_draws(run: Run, bare_model: Path, tmp_path: Path):
     assert again.exit_code == 0, again.output
     auto = f"layer_reuse:layers=auto,share=0.5,on=sub+block,calibration={trace}"
     assert run("generate", *prompt, "--policy", auto).exit_code == 0
+
+
+def test_a_picture_that_fails_leaves_the_old_one(
+    run: Run, bare_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plot = tmp_path / "trace.png"
+    plot.write_bytes(b"old")
+
+    def half(figure: Figure, target: Any, **_: Any) -> None:
+        (target.write if hasattr(target, "write") else Path(target).write_bytes)(b"half a picture")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    prompt = ("--ids", "1,2,3", "--max-new-tokens", "40", "--model", bare_model)
+    assert "No space left" in error_line(run("probe", *prompt, "--plot", plot))
+    assert plot.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.png"]
+
+
+@pytest.mark.parametrize(
+    "policy, kinds",
+    [
+        ("layerreuse:k=2", "adaptive, combine, custom, full, layer_reuse, trim"),
+        ('{"k": 2}', "adaptive, combine, custom, full, layer_reuse, trim"),
+        (
+            '{"kind": "combine", "rows": {"kind": "trim"}, "layers": {"kind": "trim"}}',
+            "adaptive, layer_reuse",
+        ),
+    ],
+)
+def test_an_unknown_kind_of_policy_lists_those_there_are(run: Run, bare_model: Path, policy: str, kinds: str):
+    line = error_line(run("generate", "--ids", "1,2", "--model", bare_model, "--policy", policy))
+    assert line.endswith(f"Kinds: {kinds}.")
 
 
 def test_probe_says_what_is_missing(run: Run, bare_model: Path, tmp_path: Path):

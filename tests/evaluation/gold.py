@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ifeval_gold import follow
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from unmask.evaluation.harness import Options, evaluate_tasks
+from unmask.evaluation.metrics import metric_of
 from unmask.evaluation.preflight import Loaded
 
 
@@ -52,10 +54,11 @@ class GoldLM(LM):
             return f" {'ABCD'[doc['answer']]}"
         if task.startswith("gpqa"):
             return f" The answer is {doc['answer']}."
-        return "a ripe pear" if task == "ifeval" else _PLAIN[task](doc)
+        return _PLAIN[task](doc)
 
 
 _PLAIN = {
+    "ifeval": follow,
     "humaneval": lambda doc: doc["canonical_solution"],
     "humaneval_instruct": lambda doc: doc["canonical_solution"] + "\n```",
     "mbpp": lambda doc: doc["code"],
@@ -67,3 +70,15 @@ _PLAIN = {
 def results_of(right: bool, loaded: Loaded, **options: Any) -> dict[str, Any]:
     """lm-eval's own results for the model that is always right, or always wrong."""
     return evaluate_tasks(GoldLM(right), loaded, Options(**options), allow_code=True)
+
+
+def values(task: str, found: dict[str, Any]) -> dict[str, float]:
+    """The headline metric of every row of a task, by the row's own name where it has one."""
+    metric, _, filtered = metric_of(task).partition(",")
+    rows = [row for row in found["samples"][task] if row["filter"] == filtered]
+    return {_name(row): float(row[metric]) for row in rows}
+
+
+def _name(row: dict[str, Any]) -> str:
+    named = [row["doc"][key] for key in ("task_id", "key") if key in row["doc"]]
+    return str(named[0] if named else row["doc_id"])

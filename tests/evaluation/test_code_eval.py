@@ -6,7 +6,9 @@ from itertools import combinations
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.sandbox import code_eval, pass_at_k
+from unmask.evaluation import code_metric
+from unmask.evaluation.code_metric import sandboxed_metric
+from unmask.evaluation.sandbox import Isolation, code_eval, pass_at_k
 
 ADD, MULTIPLY = "def add(a, b): return a + b", "def add(a, b): return a * b"
 TEST = "assert add(2, 3) == 5"
@@ -32,6 +34,23 @@ def test_workers_in_parallel_keep_the_order() -> None:
         ["failed: AssertionError", "timeout"],
     ]
     assert details[0][1] == (1, {"task_id": 0, "passed": True, "result": "passed", "completion_id": 1})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="runs programs")
+@pytest.mark.usefixtures("lm_eval")
+def test_the_metric_is_the_sandbox_for_a_while_and_tells_its_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    import evaluate
+
+    monkeypatch.setattr(evaluate, "load", lambda path: f"the hub's {path}")
+    monkeypatch.setattr(code_metric, "isolation", lambda: Isolation())
+    told: list[str] = []
+    with sandboxed_metric(told.append):
+        assert evaluate.load("rouge") == "the hub's rouge"
+        assert told == []
+        metric = evaluate.load("code_eval")
+    assert told == Isolation().gaps
+    assert metric.compute([TEST], [[ADD]], k=[1])[0] == {"pass@1": 1.0}
+    assert evaluate.load("code_eval") == "the hub's code_eval"
 
 
 @pytest.mark.parametrize("references, predictions", [([], []), ([TEST], []), ([TEST], [[]])])

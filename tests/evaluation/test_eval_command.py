@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_bad_input_is_one_sentence(text_model: Path, arguments: list[str], words
     assert "\n" not in sentence
 
 
+LOOKS_AROUND = """
+import os
+
+def check(candidate):
+    assert candidate(4) == 8
+    assert "SECRET" not in os.environ
+    assert os.path.samefile(os.environ["HOME"], os.getcwd())
+    assert os.listdir() == []
+"""
+
+
 def console(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run unmask-lm-eval in a process of its own."""
     return subprocess.run(
@@ -158,6 +170,30 @@ def test_lm_evals_own_command_line(text_model: Path, invented: Path, tmp_path: P
     assert results["config"]["weights_sha256"]
     assert results["config"]["decode"]["threshold"] == 0.8
     assert results["config"]["effect"]["generation"]["requests"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="runs programs")
+def test_programs_of_lm_evals_command_line_run_in_the_sandbox(
+    text_model: Path, invented: Path, tmp_path: Path
+) -> None:
+    """A row that any answer solves, since it ends in a comment, and whose test looks around where it runs."""
+    data = tmp_path / "data"
+    for name in ("humaneval", "mbpp"):
+        shutil.copytree(invented / name, data / name)
+    file = data / "humaneval/HumanEval.jsonl"
+    row = {"prompt": "def double(n):\n    return 2 * n  #", "test": LOOKS_AROUND}
+    file.write_text(json.dumps(json.loads(file.read_text()) | row) + "\n")
+    found = console(
+        "--model", "unmask", "--model_args", f"pretrained={text_model}", "--device", "cpu", "--tasks",
+        "humaneval,mbpp", "--output_path", str(tmp_path / "out"), "--gen_kwargs", "max_gen_toks=1",
+        "--confirm_run_unsafe_code", UNMASK_DATA=str(data), SECRET="of the user",
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-2000:]
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    results = json.loads(file.read_text())["results"]
+    assert results["humaneval"]["pass@1,create_test"] == 1.0
+    assert results["mbpp"]["pass_at_1,none"] == 0.0
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_a_run_from_its_lock(
 
 
 def test_locks_that_cannot_be_read(tmp_path: Path) -> None:
-    from unmask.evaluation.lock import read_lock
+    from unmask.spec.lock import read_lock
 
     with pytest.raises(UnmaskError, match="no such lock"):
         read_lock(tmp_path / "none")

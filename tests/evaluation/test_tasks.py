@@ -58,3 +58,19 @@ def test_result_keys_do_not_depend_on_the_origin_of_rows(invented: Path) -> None
             hub, local = task_file(source, None), task_file(source, invented)
             origin = {"dataset_path", "dataset_name", "dataset_kwargs"}
             assert {key: value for key, value in local.items() if key not in origin} == hub
+
+
+def test_the_language_of_a_doubtful_answer_is_the_same_each_time(invented: Path) -> None:
+    """Unseeded, the recogniser takes this for Portuguese in two looks of three, else for Swahili."""
+    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.stable import ifeval_results
+
+    load_tasks(["ifeval"], invented)  # finds the sentence model that its files want when they are imported
+    doc = {
+        "key": 7,
+        "prompt": "What do you see?",
+        "instruction_id_list": ["language:response_language"],
+        "kwargs": [{"language": "pt"}],
+    }
+    looks = {ifeval_results(doc, ["mama ma emu"])["prompt_level_strict_acc"] for _ in range(30)}
+    assert len(looks) == 1

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 
 from checkpoints import small_model
 from unmask.cost import Ledger, Work
@@ -14,19 +15,6 @@ from unmask.engine.step_plan import FULL, Kind
 from unmask.errors import UnmaskError
 from unmask.evaluation.throughput import Meter, measure, median_interval
 from unmask.spec import DecodeSpec
-
-
-class FakeClock:
-    """Stands still unless it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def work(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def ledger(*kinds: str) -> Ledger:

@@ -1,31 +1,71 @@
-"""`unmask eval`: benchmarks through lm-eval, with any policy, and the proof of what it did."""
+"""`unmask eval`: benchmarks through lm-eval, with any policy, and the proof of what it did.
+
+Knows the flags and the order of checks: whatever can be refused is refused before weights are loaded.
+"""
 
 import json
-import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
+from unmask.cli.eval_results import check_new, show, write_results
 from unmask.cli.loading import load_with_bar
-from unmask.cli.options import decode_options, decode_spec
-from unmask.cli.results import as_lines, write_atomically
-from unmask.errors import UnmaskError
-from unmask.model.checkpoint import open_checkpoint
+from unmask.cli.options import DECODE_FLAGS, decode_options, decode_spec
+from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config
 from unmask.model.hub import EMBEDDED, find_checkpoint
 from unmask.policies.text import read_policy
+from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:
-    from unmask.evaluation.lock import Lock
+    from unmask.evaluation.preflight import Loaded
     from unmask.evaluation.run import Outcome
+    from unmask.spec.lock import Lock
 
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Options that, when given, win over what the tasks ask for, and lm-eval's names for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The command line as it was given."""
+
+    tasks: str
+    model: str
+    revision: str | None
+    policy: str | None
+    limit: int | None
+    num_fewshot: int | None
+    data: Path | None
+    lock: Path | None
+    estimator: Any
+    order: Any
+    apply_chat_template: bool
+    system_instruction: str | None
+    allow_code: bool
+    output: Path | None
+    as_json: bool
+    decode_file: Path | None
+    batch_size: int
+    device: str | None
+    dtype: str | None
+    mask_token_id: int | None
+    flags: dict[str, Any]
+    """Those of the decode settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is evaluated with what, checked as far as it can be without weights."""
+
+    decode: DecodeSpec
+    policy: AnyPolicySpec | None
+    loaded: "Loaded"
+    checkpoint: Checkpoint
 
 
 @click.command(name="eval", short_help="Evaluate a checkpoint on benchmarks.")
@@ -65,29 +105,7 @@ GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "t
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
 @click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]")
 @click.option("--mask-token-id", type=int, help="Mask token, where the checkpoint names none.")
-def evaluate(
-    tasks: str,
-    model: str,
-    revision: str | None,
-    policy: str | None,
-    limit: int | None,
-    num_fewshot: int | None,
-    data: Path | None,
-    lock: Path | None,
-    estimator: Any,
-    order: Any,
-    apply_chat_template: bool,
-    system_instruction: str | None,
-    allow_code: bool,
-    output: Path | None,
-    as_json: bool,
-    decode_file: Path | None,
-    batch_size: int,
-    device: str | None,
-    dtype: str | None,
-    mask_token_id: int | None,
-    **flags: Any,
-) -> None:
+def evaluate(**values: Any) -> None:
     """Evaluate a checkpoint on benchmarks, with any policy.
 
     Rows are checked before the model is loaded. Every result carries the forwards, the layer calls and the
@@ -99,56 +117,69 @@ def evaluate(
       unmask eval --tasks gsm8k --model path/to/checkpoint --policy layer_reuse:k=2,layers=middle
       unmask eval --tasks mmlu_anatomy --data DIR --estimator canvas --model path/to/checkpoint --output run1
     """
-    spec = decode_spec(decode_file, flags)
-    chosen = read_policy(policy) if policy else None
-    if output:
-        _check_new(output)
-    locked = _offline_from(lock) if lock else None
-    revision = locked.revision if locked else revision
-    spec.resolved_block_size(read_config(find_checkpoint(model, revision, weights=False)).block_size)
+    flags = {flag: values.pop(flag) for flag in DECODE_FLAGS}
+    asked = Asked(**values, flags=flags)
+    outcome = _run(asked, _check(asked))
+    if asked.output:
+        write_results(asked.output, outcome)
+    if asked.as_json:
+        click.echo(json.dumps(outcome.document, ensure_ascii=False))
+    else:
+        show(outcome.document)
 
-    from unmask.evaluation.harness import Options
+
+def _check(asked: Asked) -> Checked:
+    """Read settings, policy, lock and rows, and find the checkpoint."""
+    spec = decode_spec(asked.decode_file, asked.flags)
+    policy = read_policy(asked.policy) if asked.policy else None
+    if asked.output:
+        check_new(asked.output)
+    locked = _offline_from(asked.lock) if asked.lock else None
+    revision = locked.revision if locked else asked.revision
+    small = find_checkpoint(asked.model, revision, weights=False)
+    spec.resolved_block_size(read_config(small).block_size)
+
+    from unmask.evaluation.lock import check_lock
     from unmask.evaluation.preflight import load_tasks
 
     commits = locked.datasets if locked else None
-    loaded = load_tasks(tasks.split(","), data, limit, allow_code, commits)
-    checkpoint = open_checkpoint(find_checkpoint(model, revision))
+    loaded = load_tasks(asked.tasks.split(","), asked.data, asked.limit, asked.allow_code, commits)
+    checkpoint = open_checkpoint(find_checkpoint(asked.model, revision))
     if locked:
-        locked.check(checkpoint.folder, loaded)
+        check_lock(locked, checkpoint.folder, loaded)
+    return Checked(spec, policy, loaded, checkpoint)
 
+
+def _run(asked: Asked, checked: Checked) -> "Outcome":
+    """Load the weights and put the tasks to the model."""
+    from unmask.evaluation.harness import Options
     from unmask.evaluation.lm import UnmaskLM
     from unmask.evaluation.run import evaluate as run
 
     lm = UnmaskLM(
-        engine=load_with_bar(checkpoint, device, dtype, mask_token_id),
-        policy=chosen,
-        decode=msgspec.structs.replace(spec, temperature=0.0),
-        estimator=estimator,
-        order=order,
-        batch_size=batch_size,
+        engine=load_with_bar(checked.checkpoint, asked.device, asked.dtype, asked.mask_token_id),
+        policy=checked.policy,
+        decode=msgspec.structs.replace(checked.decode, temperature=0.0),
+        estimator=asked.estimator,
+        order=asked.order,
+        batch_size=asked.batch_size,
     )
     options = Options(
-        limit=limit,
-        num_fewshot=num_fewshot,
-        chat=apply_chat_template,
-        system_instruction=system_instruction,
-        generation=_generation(flags),
+        limit=asked.limit,
+        num_fewshot=asked.num_fewshot,
+        chat=asked.apply_chat_template,
+        system_instruction=asked.system_instruction,
+        generation=_generation(asked.flags),
     )
-    if allow_code:
+    if asked.allow_code:
         _warn_of_gaps()
-    outcome = run(lm, loaded, options, allow_code)
-    if output:
-        _write(output, outcome)
-    if as_json:
-        click.echo(json.dumps(outcome.document, ensure_ascii=False))
-    else:
-        _show(outcome.document)
+    return run(lm, checked.loaded, options, asked.allow_code)
 
 
 def _offline_from(file: Path) -> "Lock":
     """Read a lock, and keep everything from now on away from the network."""
-    from unmask.evaluation.lock import read_lock
     from unmask.evaluation.preflight import work_offline
+    from unmask.spec.lock import read_lock
 
     locked = read_lock(file)
     work_offline()
@@ -168,47 +199,3 @@ def _generation(flags: dict[str, Any]) -> dict[str, Any]:
     if "temperature" in given:
         given["do_sample"] = given["temperature"] > 0
     return given
-
-
-def _check_new(output: Path) -> None:
-    """Results of two runs never share a folder."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UnmaskError(f"{output} is there already; --output takes a new or empty folder for each run.")
-    if not output.absolute().parent.is_dir():
-        raise UnmaskError(
-            f"{output.absolute().parent}: no such folder to make {output.name} in; make it first."
-        )
-
-
-def _write(output: Path, outcome: "Outcome") -> None:
-    """Samples first: a folder with results.json is whole."""
-    output.mkdir(exist_ok=True)
-    for task, rows in outcome.samples.items():
-        write_atomically(output / f"samples_{task}.jsonl", as_lines(msgspec.to_builtins(rows, enc_hook=str)))
-    write_atomically(
-        output / "results.json", json.dumps(outcome.document, ensure_ascii=False, indent=1) + "\n"
-    )
-
-
-def _show(document: dict[str, Any]) -> None:
-    table = Table("task", "metric", title=f"{document['model']['checkpoint']}")
-    for heading in ("value", "stderr", "rows", "work skipped"):
-        table.add_column(heading, justify="right")
-    table.add_column("remark", overflow="fold")
-    for name, entry in document["tasks"].items():
-        parts = entry["effect"].values()
-        skipped = ", ".join(f"{part['reuse_fraction']:.1%}" for part in parts)
-        remarks = "; ".join(f"inactive: {part['inactive']}" for part in parts if part["inactive"])
-        error = "" if entry["stderr"] is None else f"{entry['stderr']:.4f}"
-        table.add_row(
-            name, entry["metric"], f"{entry['value']:.4f}", error, str(entry["rows"]), skipped, remarks
-        )
-    console = Console(highlight=False)
-    if not sys.stdout.isatty():
-        console.width = 160
-    console.print(table)
-    for what, rate in (("decoding", "tokens_per_second"), ("scoring", "requests_per_second")):
-        part = document["speed"].get(what)
-        if part and part[rate]:
-            unit = rate.replace("_per_second", "/s")
-            console.print(f"{what}: {part[rate]:.1f} {unit} over {part['requests']} requests (accuracy run)")

@@ -90,7 +90,7 @@ def generate(
     items = from_lines(source) if source else from_arguments(prompts, ids)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     spec.resolved_block_size(checkpoint.config.block_size)
-    encoder = Encoder(checkpoint, chat)
+    encoder = Encoder(checkpoint, chat, mask_token_id)
     if spec.stop_strings:
         encoder.tokenizer  # noqa: B018 (says now, not after loading, that there is none)
     items = [encoder.encoded(item) for item in items]

@@ -18,14 +18,28 @@ import unmask
 from unmask.errors import UnmaskError
 
 VERBS = {
+    "cancel": "unmask.cli.cancel:cancel",
     "ceiling": "unmask.cli.ceiling:ceiling",
+    "check": "unmask.cli.check:check",
+    "compare": "unmask.cli.compare:compare",
     "conformance": "unmask.cli.conformance:conformance",
     "doctor": "unmask.cli.doctor:doctor",
     "eval": "unmask.cli.eval:evaluate",
+    "export": "unmask.cli.export:export",
     "generate": "unmask.cli.generate:generate",
+    "import": "unmask.cli.import_tree:import_summaries",
     "info": "unmask.cli.info:info",
+    "logs": "unmask.cli.logs:logs",
+    "new": "unmask.cli.new:new",
+    "plan": "unmask.cli.plan:plan",
     "prepare": "unmask.cli.prepare:prepare",
     "probe": "unmask.cli.probe:probe",
+    "report": "unmask.cli.report:report",
+    "retract": "unmask.cli.retract:retract",
+    "rm": "unmask.cli.remove:remove",
+    "run": "unmask.cli.run:run",
+    "run-one": "unmask.cli.run_one:run_one",
+    "status": "unmask.cli.status:status",
 }
 TRACEBACK = "UNMASK_TRACEBACK"
 """Environment variable that lets the traceback of a defect through."""

@@ -1,5 +1,6 @@
 """Draws a probe's trace: layers upward, denoising steps to the right, one panel a prompt."""
 
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from unmask.cli.results import write_atomically
+
 MOST_PANELS = 4
 
 
 def draw_heat_map(trace: dict[str, NDArray[Any]], measure: str, path: Path) -> None:
-    """Average a measure over positions and draw it for the first prompts of a trace."""
+    """Average a measure over positions and draw it for the first prompts of a trace, whole or not at all."""
     prompts = list(dict.fromkeys(trace["prompt"].tolist()))[:MOST_PANELS]
     figure = Figure(figsize=(11, 1.2 + 3.0 * len(prompts)), layout="constrained")
     panels = figure.subplots(len(prompts), 1, squeeze=False)[:, 0]
@@ -43,4 +46,6 @@ def draw_heat_map(trace: dict[str, NDArray[Any]], measure: str, path: Path) -> N
     figure.colorbar(
         panels[0].images[0], ax=list(panels), label=measure.replace("_", " ") + ", mean over positions fed"
     )
-    figure.savefig(path, dpi=130)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.lower().removeprefix("."), dpi=130)
+    write_atomically(path, picture.getvalue())

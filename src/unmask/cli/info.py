@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from unmask.errors import UnmaskError
-from unmask.model.checkpoint import open_checkpoint
+from unmask.model.checkpoint import open_checkpoint, weight_files
 from unmask.model.config import ModelConfig, read_config
-from unmask.model.hub import find_checkpoint
+from unmask.model.hub import find_checkpoint, is_hub_id
 from unmask.model.memory import kv_bytes, weight_bytes
 from unmask.model.token_files import mask_token_of
 from unmask.model.tokenizer import Tokenizer
@@ -28,7 +28,8 @@ GIB = 1 << 30
 def info(ctx: click.Context, path: str, batch_size: int, length: int | None, as_json: bool) -> None:
     """Show a checkpoint's architecture, the memory it needs and whether it can be run.
 
-    Only headers are read. The exit code is 0 if it can be run and 2 if not. A hub id is downloaded first.
+    Only headers are read. The exit code is 0 if it can be run and 2 if not. Of a hub id only the small files
+    are fetched: its weights are looked at where they are in the download cache.
 
     \b
     Examples:
@@ -37,7 +38,7 @@ def info(ctx: click.Context, path: str, batch_size: int, length: int | None, as_
       unmask info path/to/checkpoint --json | jq .usable
     """
     try:
-        facts = describe(find_checkpoint(path), batch_size, length)
+        facts = describe(find_checkpoint(path, weights=False), batch_size, length, is_hub_id(path))
     except UnmaskError as error:
         if not as_json:
             raise
@@ -46,8 +47,11 @@ def info(ctx: click.Context, path: str, batch_size: int, length: int | None, as_
     ctx.exit(0 if facts["usable"] else 2)
 
 
-def describe(folder: Path, batch_size: int, length: int | None) -> dict[str, Any]:
-    """Everything that config, headers and tokenizer files say; refuses only what has no readable config."""
+def describe(folder: Path, batch_size: int, length: int | None, from_hub: bool = False) -> dict[str, Any]:
+    """Everything that config, headers and tokenizer files say; refuses only what has no readable config.
+
+    A folder of the hub's cache may lack weights: they are fetched when the checkpoint is first run.
+    """
     if not folder.is_dir():
         open_checkpoint(folder)
     config = read_config(folder)
@@ -55,8 +59,13 @@ def describe(folder: Path, batch_size: int, length: int | None) -> dict[str, Any
     facts = _architecture(folder, config)
     reason = None
     try:
-        tensors = open_checkpoint(folder).tensors
-        facts["stored_dtype"] = ", ".join(sorted({tensors[name].dtype for name in config.tensor_shapes()}))
+        present = all(file.is_file() for file in weight_files(folder))
+        facts["weights"] = "present" if present else "not downloaded" if from_hub else "missing"
+        if facts["weights"] != "not downloaded":
+            tensors = open_checkpoint(folder).tensors
+            facts["stored_dtype"] = ", ".join(
+                sorted({tensors[name].dtype for name in config.tensor_shapes()})
+            )
         facts |= _text_side(folder)
         facts["mask_token"] = mask_token_of(config, folder)
         if config.block_size is None:
@@ -129,6 +138,8 @@ def _as_text(facts: dict[str, Any]) -> str:
         "stop tokens": ", ".join(map(str, facts["stop_tokens"])) or "none",
         "stored dtype": facts["stored_dtype"] or "not named",
     }
+    if facts.get("weights") == "not downloaded":
+        lines["weights"] = "not downloaded, so unchecked"
     if "tokenizer" in facts:
         lines["tokenizer"] = "present" if facts["tokenizer"] else "missing: prompts must be token ids"
         lines["chat template"] = "present" if facts["chat_template"] else "missing"

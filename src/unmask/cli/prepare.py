@@ -5,12 +5,14 @@ from pathlib import Path
 import click
 
 from unmask.cli.results import check_writable, write_atomically
+from unmask.errors import UnmaskError
 from unmask.model.hub import find_checkpoint
 
 
 @click.command(short_help="Fetch checkpoint and data once.")
-@click.option("--tasks", "-t", required=True, metavar="NAME,NAME", help="Tasks and groups, with commas.")
-@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Checkpoint folder or hub id.")
+@click.argument("recipe", type=Path, required=False)
+@click.option("--tasks", "-t", metavar="NAME,NAME", help="Tasks and groups, with commas.")
+@click.option("--model", "-m", metavar="PATH_OR_HUB_ID", help="Checkpoint folder or hub id.")
 @click.option("--revision", help="Branch, tag or commit of a hub id.")
 @click.option("--data", type=Path, metavar="DIR", help="Local data. [the hub]")
 @click.option("--allow-code", is_flag=True, help="Prepare tasks that run model-written programs too.")
@@ -18,34 +20,58 @@ from unmask.model.hub import find_checkpoint
     "--output",
     "-o",
     type=Path,
-    default=Path("unmask.lock"),
-    show_default=True,
     metavar="FILE",
-    help="The lock.",
+    help="The lock. [recipe.lock beside the recipe, or unmask.lock]",
 )
 def prepare(
-    tasks: str, model: str, revision: str | None, data: Path | None, allow_code: bool, output: Path
+    recipe: Path | None,
+    tasks: str | None,
+    model: str | None,
+    revision: str | None,
+    data: Path | None,
+    allow_code: bool,
+    output: Path | None,
 ) -> None:
     """Fetch a checkpoint and the rows of tasks into the hub's cache, and write a lock of their hashes.
 
-    Run it where there is a network, on a login node for instance. `unmask eval --lock FILE` then works
-    offline and refuses anything that is not what was locked. The lock never holds a token.
+    Run it where there is a network, on a login node for instance. `unmask run` and `unmask eval --lock FILE`
+    then work offline and refuse anything that is not what was locked. The lock never holds a token.
 
     \b
     Examples:
+      unmask prepare recipes/00_baseline
       unmask prepare --tasks gsm8k,mmlu --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask prepare --tasks unmask_arith --model embedded --output embedded.lock
     """
-    check_writable(output)
+    if recipe is not None:
+        if tasks or model or revision or data:
+            raise UnmaskError("A recipe names its own model, tasks and data; give the recipe alone.")
+        from unmask.cli.recipes import open_recipe
 
+        opened = open_recipe(recipe)
+        names = [task.name for task in opened.recipe.tasks]
+        model, revision, data = opened.checkpoint, opened.recipe.model.revision, opened.data
+        allow_code, output = opened.recipe.evaluation.allow_code, output or opened.lock_file
+    elif tasks and model:
+        names, output = tasks.split(","), output or Path("unmask.lock")
+    else:
+        raise UnmaskError("Nothing to prepare; give a recipe, or --tasks and --model.")
+    check_writable(output)
+    _lock(names, model, revision, data, allow_code, output)
+
+
+def _lock(
+    tasks: list[str], model: str, revision: str | None, data: Path | None, allow_code: bool, output: Path
+) -> None:
     from huggingface_hub import HfApi
 
     from unmask.evaluation.definitions import check_names
     from unmask.evaluation.downloads import dataset_commits, pin_model
-    from unmask.evaluation.lock import as_text, lock_of
+    from unmask.evaluation.lock import lock_of
     from unmask.evaluation.preflight import load_tasks
+    from unmask.spec.lock import as_text
 
-    names = check_names(tasks.split(","))
+    names = check_names(tasks)
     commits = {} if data else dataset_commits(names, HfApi())
     loaded = load_tasks(names, data, allow_code=allow_code, revisions=commits)
     commit = pin_model(model, revision, HfApi())

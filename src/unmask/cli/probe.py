@@ -79,7 +79,7 @@ def probe(
     items = from_lines(source) if source else from_arguments(prompts, ids)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     spec.resolved_block_size(checkpoint.config.block_size)
-    encoder = Encoder(checkpoint, chat)
+    encoder = Encoder(checkpoint, chat, mask_token_id)
     items = [encoder.encoded(item) for item in items]
 
     from unmask.engine.probe import probe as record

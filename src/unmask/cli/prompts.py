@@ -3,6 +3,7 @@
 Reads and checks everything before weights are loaded, so that a bad line is reported by its number at once.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ import msgspec
 from unmask.engine.prompt import Message, Request, as_requests, encode
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
+from unmask.model.token_files import mask_token_of
 from unmask.model.tokenizer import Tokenizer
 from unmask.spec import build
 
@@ -89,8 +91,10 @@ def _parse_line(text: str, place: str) -> Line:
 
 
 def _parse_ids(text: str) -> list[int]:
+    """Numbers between commas or spaces; nothing between two commas is a slip, not a shorter prompt."""
+    parts = re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
     try:
-        return [int(part) for part in text.replace(",", " ").split()]
+        return [int(part) for part in parts]
     except ValueError:
         raise UnmaskError(f"--ids {text!r} is no list of token ids; write them as 1,2,3.") from None
 
@@ -98,10 +102,11 @@ def _parse_ids(text: str) -> list[int]:
 class Encoder:
     """Makes token ids of prompts, as the checkpoint and the choice of --chat or --raw ask for."""
 
-    def __init__(self, checkpoint: Checkpoint, chat: bool | None) -> None:
+    def __init__(self, checkpoint: Checkpoint, chat: bool | None, mask_token_id: int | None = None) -> None:
         self.checkpoint = checkpoint
         self.chat = chat
         """None applies the chat template to text where the checkpoint has one."""
+        self.mask_token = mask_token_of(checkpoint.config, checkpoint.folder, mask_token_id)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -142,3 +147,7 @@ class Encoder:
                 raise UnmaskError(
                     f"token id {token} is outside the vocabulary of {config.vocab_size} tokens."
                 )
+        if self.mask_token in ids:
+            raise UnmaskError(
+                f"it holds the mask token {self.mask_token}, which stands for unknown positions; leave it out."
+            )

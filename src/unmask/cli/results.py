@@ -2,13 +2,15 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from unmask.cli.decoding import Decoded
 from unmask.errors import UnmaskError
+from unmask.store.files import write_atomically
+
+__all__ = ["answers", "as_lines", "check_writable", "measured", "summary", "write_atomically"]
 
 
 def answers(decoded: Decoded) -> list[dict[str, Any]]:
@@ -63,24 +65,3 @@ def check_writable(path: Path, option: str = "--output") -> None:
         raise UnmaskError(f"{path} is a folder; {option} takes the name of a file.")
     if not os.access(path.parent, os.W_OK):
         raise UnmaskError(f"{path.parent} is no folder that can be written to; choose another {option}.")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write beside the target and rename, so that a reader finds the old file, the new one, or none."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.chmod(path.stat().st_mode if path.exists() else 0o666 & ~_umask())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    value = os.umask(0)
-    os.umask(value)
-    return value

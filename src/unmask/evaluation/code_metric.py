@@ -5,11 +5,11 @@ with it at once. There is no setting for another metric, so for the time of that
 `evaluate.load` hands out the sandbox.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from unmask.evaluation.sandbox import code_eval
+from unmask.evaluation.sandbox import code_eval, isolation
 
 
 class SandboxedCodeEval:
@@ -23,14 +23,22 @@ class SandboxedCodeEval:
 
 
 @contextmanager
-def sandboxed_metric() -> Iterator[None]:
-    """Let task files that are imported meanwhile get the sandbox as `code_eval`."""
+def sandboxed_metric(tell: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Let task files that are imported meanwhile get the sandbox as `code_eval`.
+
+    `tell` hears, once a file has asked for it, what this system does not keep programs from.
+    """
     import evaluate
 
     original = evaluate.load
 
     def load(path: str, *arguments: Any, **options: Any) -> Any:
-        return SandboxedCodeEval() if path == "code_eval" else original(path, *arguments, **options)
+        if path != "code_eval":
+            return original(path, *arguments, **options)
+        if tell:
+            for gap in isolation().gaps:
+                tell(gap)
+        return SandboxedCodeEval()
 
     evaluate.load = load
     try:

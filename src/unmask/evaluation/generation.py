@@ -6,7 +6,7 @@ is refused, because an answer given under other settings than asked for is a wro
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -77,6 +77,18 @@ class Task:
 
     ids: tuple[int, ...]
     decode: DecodeSpec
+    repeat: int = 0
+    """Which of the equal prompts this is; draws differ between them."""
+
+
+def numbered(tasks: Sequence[Task]) -> list[Task]:
+    """Tell equal prompts apart, in their order."""
+    seen: Counter[Task] = Counter()
+    found = []
+    for task in tasks:
+        found.append(replace(task, repeat=seen[task]))
+        seen[task] += 1
+    return found
 
 
 def generate(
@@ -94,15 +106,9 @@ def generate(
     groups: dict[DecodeSpec, list[int]] = {}
     for place, task in enumerate(tasks):
         groups.setdefault(task.decode, []).append(place)
-    seen: Counter[tuple[tuple[int, ...], DecodeSpec]] = Counter()
     for decode, places in groups.items():
-        requests = []
-        for place in places:
-            key = (tasks[place].ids, decode)
-            requests.append(Request(tasks[place].ids, repeat=seen[key]))
-            seen[key] += 1
-        order = sorted(range(len(places)), key=lambda index: -len(tasks[places[index]].ids))
-        events = engine.stream([requests[index] for index in order], decode, policy, batch_size)
-        for event in meter.timed(events):
+        order = sorted(places, key=lambda place: -len(tasks[place].ids))
+        requests = [Request(tasks[place].ids, repeat=tasks[place].repeat) for place in order]
+        for event in meter.timed(engine.stream(requests, decode, policy, batch_size)):
             if isinstance(event, Finished):
-                answered(places[order[event.request]], event.generation)
+                answered(order[event.request], event.generation)

@@ -5,6 +5,7 @@ taken as lm-eval writes them, and one that does not fit the model's context is r
 """
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from unmask.cost import Ledger
+from unmask.cost.effect import Effect
 from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.events import Generation
 from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest
@@ -22,9 +24,10 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.arguments import as_batch_size, as_decode_spec, as_policy
 from unmask.evaluation.bar import Bar
 from unmask.evaluation.fingerprint import file_sha256, weights_sha256
-from unmask.evaluation.generation import Task, decode_settings, generate
+from unmask.evaluation.generation import Task, decode_settings, generate, numbered
+from unmask.evaluation.journal import Answer, FamilyScores, Journal, key_of
 from unmask.evaluation.proof import Proof
-from unmask.evaluation.scoring import Scorer
+from unmask.evaluation.scoring import Family, Scorer, families_of
 from unmask.evaluation.throughput import Clock, Meter, peak_memory
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
@@ -54,6 +57,7 @@ class UnmaskLM(TemplateLM):
         revision: str | None = None,
         mask_token_id: int | None = None,
         clock: Clock = time.perf_counter,
+        journal: Journal | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -72,6 +76,9 @@ class UnmaskLM(TemplateLM):
         self.proof = Proof(engine.config.num_layers, self.policy)
         self._device = engine.transformer.device
         self._chat = False
+        self.journal = journal or Journal()
+        self.details: dict[tuple[str, int, int], tuple[int, str]] = {}
+        """Accepted tokens and the end of each generation, by task, row and number."""
 
     # What lm-eval asks about the model.
 
@@ -147,19 +154,39 @@ class UnmaskLM(TemplateLM):
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
         """Answers in the order of the requests."""
+        keys = _generation_keys(requests)
+        missing = [place for place, key in enumerate(keys) if key not in self.journal.lines]
         with self.meter.phase("tokenising"):
-            tasks = [self._task(request) for request in requests]
+            tasks = numbered([self._task(request) for request in requests])
         texts: list[str] = [""] * len(requests)
         bar = Bar(len(requests), "Generating", disable_tqdm or self.rank != 0)
 
-        def answered(place: int, generation: Generation) -> None:
+        def keep(place: int, answer: Answer) -> None:
             request = requests[place]
-            texts[place] = generation.text or ""
-            self.proof.tally(_task_name(request), "generation").add(generation.ledger)
-            self.cache_hook.add_partial("generate_until", request.args, texts[place])
-            bar.advance(1, len(generation.ids))
+            texts[place] = answer.text
+            self.proof.add(_task_name(request), "generation", answer.effect)
+            self.details[_task_name(request), request.doc_id, request.idx] = (answer.tokens, answer.finish)
+            self.journal.progress(len(requests) - waiting, len(requests))
 
-        generate(self.engine, tasks, self.policy, self.batch_size, self.meter, answered)
+        waiting = len(missing)
+        for place in sorted(set(range(len(requests))).difference(missing)):
+            self.journal.resumed += 1
+            keep(place, Answer.of_line(self.journal.lines[keys[place]]))
+            bar.advance(1)
+
+        def answered(index: int, generation: Generation) -> None:
+            nonlocal waiting
+            waiting -= 1
+            place = missing[index]
+            effect = Effect.of(generation.ledger, self.engine.config.shape)
+            answer = Answer(generation.text or "", len(generation.ids), generation.finish_reason, effect)
+            self.journal.write(answer.as_line(keys[place]))
+            self.cache_hook.add_partial("generate_until", requests[place].args, answer.text)
+            keep(place, answer)
+            bar.advance(1, answer.tokens)
+
+        wanted = [tasks[place] for place in missing]
+        generate(self.engine, wanted, self.policy, self.batch_size, self.meter, answered)
         bar.close()
         return texts
 
@@ -222,24 +249,37 @@ class UnmaskLM(TemplateLM):
     def _scored(
         self, pairs: Sequence[Pair], names: Sequence[str], disable_tqdm: bool
     ) -> list[tuple[float, bool]]:
+        requests = [ScoreRequest(prefix, target) for _, prefix, target in pairs]
+        keys = {tuple(family): _family_key(family, requests, names) for family in families_of(requests)}
         answers: dict[int, tuple[float, bool]] = {}
         bar = Bar(len(pairs), "Scoring", disable_tqdm or self.rank != 0)
 
-        def scored(place: int, score: Score) -> None:
-            answers[place] = (score.logprob, score.is_greedy)
-            if any(pairs[place][0]):
-                self.cache_hook.add_partial("loglikelihood", pairs[place][0], answers[place])
+        def keep(family: Family, found: FamilyScores) -> None:
+            answers.update(zip(family, found.scores, strict=True))
+            self.proof.add(names[family[0]], "scoring", found.effect, found.inactive)
+            self.journal.progress(len(answers), len(pairs))
 
-        def worked(places: Sequence[int], ledger: Ledger, inactive: str | None) -> None:
-            tally = self.proof.tally(names[places[0]], "scoring")
-            tally.add(ledger, len(places))
-            if inactive:
-                tally.reasons.append(inactive)
+        def scored(family: Family, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
+            effect = Effect.of(ledger, self.engine.config.shape, len(family))
+            found = FamilyScores([(score.logprob, score.is_greedy) for score in scores], effect, inactive)
+            self.journal.write(found.as_line(keys[tuple(family)]))
+            for place, answer in zip(family, found.scores, strict=True):
+                if any(pairs[place][0]):
+                    self.cache_hook.add_partial("loglikelihood", pairs[place][0], answer)
+            keep(family, found)
 
+        missing = []
+        for family, key in keys.items():
+            if key in self.journal.lines:
+                self.journal.resumed += len(family)
+                keep(list(family), FamilyScores.of_line(self.journal.lines[key]))
+                bar.advance(len(family))
+            else:
+                missing.append(list(family))
         scorer = Scorer(
             self.engine, self.decode, self.policy, self.estimator, self.order, self.batch_size, self.meter
         )
-        scorer.run([ScoreRequest(prefix, target) for _, prefix, target in pairs], scored, worked, bar.advance)
+        scorer.run(requests, missing, scored, bar.advance)
         bar.close()
         return [answers[place] for place in range(len(pairs))]
 
@@ -253,3 +293,19 @@ class UnmaskLM(TemplateLM):
 
 def _task_name(request: Instance) -> str:
     return request.task_name or "unnamed"
+
+
+def _generation_keys(requests: Sequence[Instance]) -> list[str]:
+    """A key for each request; equal requests of a task are told apart by counting."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for request in requests:
+        key = key_of(_task_name(request), request.doc_id, request.idx, list(request.args))
+        keys.append(key_of(key, seen[key]))
+        seen[key] += 1
+    return keys
+
+
+def _family_key(family: Family, requests: Sequence[ScoreRequest], names: Sequence[str]) -> str:
+    targets = [list(requests[place].target) for place in family]
+    return key_of(names[family[0]], list(requests[family[0]].prefix), targets)

@@ -1,50 +1,35 @@
-"""What a run depends on, written down once by its hashes, so that workers without a network use the same.
-
-Knows a checkpoint's files and the rows of loaded tasks. It never sees a token.
-"""
+"""Makes a lock of what lies here now, and refuses what is not as it was locked."""
 
 import hashlib
 import json
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from unmask.errors import UnmaskError
+from unmask.evaluation.catalogue import members_of
 from unmask.evaluation.fingerprint import file_sha256
 from unmask.evaluation.preflight import Loaded, tasks_of
-from unmask.spec import build
+from unmask.model.config import read_config
+from unmask.spec.lock import Lock
 
 CHECKPOINT_FILES = ("*.json", "*.jinja", "*.safetensors")
 
 
-class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of a lock file."""
-
-    model: str
-    """As it was asked for."""
-    revision: str | None = None
-    """The commit of a hub checkpoint."""
-    files: dict[str, str] = {}
-    """SHA-256 of every file of the checkpoint."""
-    datasets: dict[str, str] = {}
-    """The commit of every hub dataset."""
-    tasks: dict[str, str] = {}
-    """SHA-256 of every task's rows, as the model will be asked them."""
-
-    def check(self, folder: Path, loaded: Loaded) -> None:
-        """Refuse a checkpoint or rows that are not the locked ones."""
-        for name, digest in self.files.items():
-            file = folder / name
-            if not file.is_file() or file_sha256(file) != digest:
-                raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
-        for task, digest in rows_sha256(loaded).items():
-            if task not in self.tasks:
-                raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
-            if self.tasks[task] != digest:
-                raise UnmaskError(
-                    f"The rows of {task} are not those that were locked; run `unmask prepare` again."
-                )
+def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
+    """Refuse a checkpoint or rows that are not the locked ones."""
+    for name, digest in lock.files.items():
+        file = folder / name
+        if not file.is_file() or file_sha256(file) != digest:
+            raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
+    for task, digest in rows_sha256(loaded).items():
+        if task not in lock.tasks:
+            raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
+        if lock.tasks[task] != digest:
+            raise UnmaskError(
+                f"The rows of {task} are not those that were locked; run `unmask prepare` again."
+            )
 
 
 def lock_of(
@@ -56,12 +41,19 @@ def lock_of(
 ) -> Lock:
     """Lock what lies here now."""
     files = sorted({file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)})
+    config = read_config(folder)
     return Lock(
         model=model,
         revision=revision,
         files={file.name: file_sha256(file) for file in files},
+        shape=asdict(config.shape),
+        block_size=config.block_size,
         datasets=datasets or {},
+        members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},
         tasks=rows_sha256(loaded),
+        sizes=dict(loaded.sizes),
+        versions={task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)},
+        lm_eval=version("lm_eval"),
     )
 
 
@@ -75,19 +67,3 @@ def _rows_sha256(task: Any) -> str:
     for row in task.eval_docs:
         total.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
     return total.hexdigest()
-
-
-def read_lock(file: Path) -> Lock:
-    """Read a lock file."""
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UnmaskError(f"{file}: no such lock; write one with `unmask prepare`.") from None
-    except ValueError as error:
-        raise UnmaskError(f"{file} cannot be read as a lock ({error}); run `unmask prepare` again.") from None
-    return build(Lock, values, str(file))
-
-
-def as_text(lock: Lock) -> str:
-    """A lock file's text."""
-    return json.dumps(msgspec.to_builtins(lock), indent=1, sort_keys=True) + "\n"

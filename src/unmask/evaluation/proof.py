@@ -1,13 +1,13 @@
 """Proof of effect: what the forwards behind a result really did, and why a policy did nothing where it did.
 
-Knows ledgers only. A result without its ledger cannot tell a knob that works from one that does not.
+Knows counted work only. A result without it cannot tell a knob that works from one that does not.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from unmask.cost import Ledger
+from unmask.cost.effect import Effect
 from unmask.spec import FullSpec, LayerReuseSpec, PolicySpec
 
 Path = Literal["generation", "scoring"]
@@ -17,19 +17,9 @@ Path = Literal["generation", "scoring"]
 class Tally:
     """The work of one task on one path."""
 
-    layers: int
-    requests: int = 0
-    ledger: Ledger = field(init=False)
+    effect: Effect
     reasons: list[str] = field(default_factory=list)
     """Why the policy could not act, as the engine said it."""
-
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(self.layers)
-
-    def add(self, ledger: Ledger, requests: int = 1) -> None:
-        """Count the work of some requests."""
-        self.ledger.entries.update(ledger.entries)
-        self.requests += requests
 
 
 class Proof:
@@ -40,9 +30,12 @@ class Proof:
         self.policy = policy
         self.tallies: dict[tuple[str, Path], Tally] = {}
 
-    def tally(self, task: str, path: Path) -> Tally:
-        """The tally of one task on one path."""
-        return self.tallies.setdefault((task, path), Tally(self.layers))
+    def add(self, task: str, path: Path, effect: Effect, inactive: str | None = None) -> None:
+        """Count the work of some requests of a task."""
+        tally = self.tallies.setdefault((task, path), Tally(Effect(self.layers)))
+        tally.effect.add(effect)
+        if inactive:
+            tally.reasons.append(inactive)
 
     def of(self, tasks: Iterable[str] | None = None) -> dict[str, Any]:
         """What these tasks (or all) did, by path."""
@@ -59,40 +52,20 @@ class Proof:
         return found
 
     def _summary(self, parts: list[Tally]) -> dict[str, Any]:
-        total = Tally(self.layers)
+        total = Effect(self.layers)
         for part in parts:
-            total.add(part.ledger, part.requests)
+            total.add(part.effect)
         said = [reason for part in parts for reason in part.reasons]
-        return {"requests": total.requests, **effect(total.ledger), "inactive": self._inactive(total, said)}
+        return {**total.as_dict(), "inactive": self._inactive(total, said)}
 
-    def _inactive(self, total: Tally, said: list[str]) -> str | None:
+    def _inactive(self, total: Effect, said: list[str]) -> str | None:
         if self.policy is None or isinstance(self.policy, FullSpec):
             return None
-        if total.ledger.reuse_fraction() > 0:
+        if total.reuse_fraction > 0:
             return None
         if isinstance(self.policy, LayerReuseSpec) and self.policy.k == 1:
             return "k=1 never reuses: this is the baseline under another name"
         if said:
             return said[0]
-        steps = total.ledger.steps()
-        return (
-            f"none of the {steps['block']} block and {steps['sub']} sub-block steps had an earlier step that the "
-            "policy may reuse"
-        )
-
-
-def effect(ledger: Ledger) -> dict[str, Any]:
-    """Forwards by kind, layer calls, calls and rows that were skipped, and the share of work not done."""
-    forwards = ledger.steps()
-    calls = ledger.layer_calls()
-    full = ledger.in_full().branch_rows()
-    done = ledger.branch_rows()
-    return {
-        "forwards": forwards,
-        "rows": ledger.rows(),
-        "layer_calls": calls,
-        "layer_calls_replayed": sum(forwards.values()) * ledger.layers - sum(calls),
-        "branch_rows": done,
-        "branch_rows_skipped": full - done,
-        "reuse_fraction": ledger.reuse_fraction(),
-    }
+        block, sub = total.kinds["block"].forwards, total.kinds["sub"].forwards
+        return f"none of the {block} block and {sub} sub-block steps had an earlier step that the policy may reuse"

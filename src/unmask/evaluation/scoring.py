@@ -17,6 +17,16 @@ from unmask.spec import DecodeSpec
 
 PART = 32
 """Batches of one part."""
+Family = list[int]
+"""Places of the requests that share a prefix."""
+
+
+def families_of(requests: Sequence[ScoreRequest]) -> list[Family]:
+    """Requests with equal prefixes together, the longest prefix first."""
+    found: dict[tuple[int, ...], Family] = {}
+    for place, request in enumerate(requests):
+        found.setdefault(tuple(request.prefix), []).append(place)
+    return [family for _, family in sorted(found.items(), key=lambda item: -len(item[0]))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +44,53 @@ class Scorer:
     def run(
         self,
         requests: Sequence[ScoreRequest],
-        scored: Callable[[int, Score], None],
-        worked: Callable[[Sequence[int], Ledger, str | None], None],
+        families: Sequence[Family],
+        scored: Callable[[Family, list[Score], Ledger, str | None], None],
         progress: Callable[[int], None],
     ) -> None:
-        """Score all requests.
-
-        `scored` is told the place of each request and its score; `worked` the places that shared a ledger,
-        the ledger, and why the policy could not act, if it could not.
-        """
-        for places in self._parts(requests):
-            part = [requests[place] for place in places]
-            found = self.meter.scored(lambda part=part: self._score(part, progress), _tokens(part))  # type: ignore[misc]
-            members: list[list[int]] = [[] for _ in found.ledgers]
-            for place, score in zip(places, found.scores, strict=True):
-                if not math.isfinite(score.logprob):
-                    raise UnmaskError(
-                        f"A log likelihood is {score.logprob}; the model's logits are not finite, so use float32."
-                    )
-                members[score.group].append(place)
-                scored(place, score)
-            for shared, ledger in zip(members, found.ledgers, strict=True):
-                worked(shared, ledger, found.inactive)
+        """Score these families; `scored` is told each one's scores and work, and why the policy was idle if so."""
+        for part in _filled(families, PART * self.batch_size):
+            asked = [requests[place] for family in part for place in family]
+            found = self.meter.scored(lambda asked=asked: self._score(asked, progress), target_tokens(asked))  # type: ignore[misc]
+            scores = iter(found.scores)
+            for family in part:
+                mine = [_finite(next(scores)) for _ in family]
+                ledger = Ledger(self.engine.config.num_layers)
+                for group in {score.group for score in mine}:
+                    ledger = ledger.merged(found.ledgers[group])
+                scored(family, mine, ledger, found.inactive)
 
     def _score(self, part: Sequence[ScoreRequest], progress: Callable[[int], None]) -> Any:
         return self.engine.score(
             part, self.estimator, self.order, self.decode, self.policy, self.batch_size, progress
         )
 
-    def _parts(self, requests: Sequence[ScoreRequest]) -> Iterator[list[int]]:
-        families: dict[tuple[int, ...], list[int]] = {}
-        for place, request in enumerate(requests):
-            families.setdefault(tuple(request.prefix), []).append(place)
-        part: list[int] = []
-        for _, family in sorted(families.items(), key=lambda item: -len(item[0])):
-            part += family
-            if len(part) >= PART * self.batch_size:
-                yield part
-                part = []
-        if part:
+
+def parts(requests: Sequence[ScoreRequest], at_least: int) -> Iterator[list[int]]:
+    """Places in parts of at least so many requests (the last may be smaller); a family is never cut."""
+    for part in _filled(families_of(requests), at_least):
+        yield [place for family in part for place in family]
+
+
+def _filled(families: Sequence[Family], at_least: int) -> Iterator[list[Family]]:
+    part: list[Family] = []
+    for family in families:
+        part.append(family)
+        if sum(map(len, part)) >= at_least:
             yield part
+            part = []
+    if part:
+        yield part
 
 
-def _tokens(requests: Sequence[ScoreRequest]) -> int:
+def _finite(score: Score) -> Score:
+    if not math.isfinite(score.logprob):
+        raise UnmaskError(
+            f"A log likelihood is {score.logprob}; the model's logits are not finite, so use float32."
+        )
+    return score
+
+
+def target_tokens(requests: Sequence[ScoreRequest]) -> int:
+    """Tokens that are scored."""
     return sum(len(request.target) for request in requests)

@@ -1,8 +1,8 @@
 """Functions that task files name: lm-eval's own, made to give the same result each time, and boxed prompts.
 
 lm-eval shuffles GPQA's choices and draws IFEval's unnamed letters from generators that other tasks (and
-earlier calls for the same rows) move on: the choices a model saw could differ from those its answer is
-checked against. Here each call starts from the state that a fresh run starts from.
+earlier calls for the same rows) move on, and recognises languages by chance: the choices a model saw could
+differ from those its answer is checked against. Here each call starts from the state of a fresh run.
 """
 
 import random
@@ -56,7 +56,11 @@ def gpqa_n_shot_docs(rows: Dataset) -> Dataset:
 
 
 def ifeval_results(doc: Mapping[str, Any], results: Sequence[str]) -> Any:
-    """Whether an answer follows its instructions; a letter left open is drawn by the row's key."""
+    """Whether an answer follows its instructions; a letter left open is drawn by the row's key.
+
+    The recogniser of languages, which looks at random pieces of an answer, starts alike each time.
+    """
+    import_module("langdetect").DetectorFactory.seed = FRESH_SEED
     with _seeded(int(doc["key"])):
         return import_module("lm_eval.tasks.ifeval.utils").process_results(doc, results)
 

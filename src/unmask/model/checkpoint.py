@@ -52,13 +52,18 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise UnmaskError(f"{folder} is a file; give the folder that holds config.json and the weights.")
     config = read_config(folder)
     tensors: dict[str, StoredTensor] = {}
-    for file in _weight_files(folder):
+    for file in weight_files(folder):
+        if not file.is_file():
+            raise UnmaskError(
+                f"{folder} is not a complete checkpoint: {file.name} is missing; download it again."
+            )
         tensors |= _read_header(file)
     _check(config, tensors, folder)
     return Checkpoint(folder, config, tensors)
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The files that should hold the weights, whether they are there or not."""
     index = folder / INDEX_FILE
     if index.is_file():
         weight_map = read_json(index, missing="").get("weight_map")
@@ -66,15 +71,8 @@ def _weight_files(folder: Path) -> list[Path]:
             raise UnmaskError(f"{index} has no weight_map; download the checkpoint again.")
         if not all(isinstance(name, str) for name in weight_map.values()):
             raise UnmaskError(f"{index}: weight_map must name a file for each tensor; download it again.")
-        files = [folder / name for name in sorted(set(weight_map.values()))]
-    else:
-        files = [folder / SINGLE_FILE]
-    for file in files:
-        if not file.is_file():
-            raise UnmaskError(
-                f"{folder} is not a complete checkpoint: {file.name} is missing; download it again."
-            )
-    return files
+        return [folder / name for name in sorted(set(weight_map.values()))]
+    return [folder / SINGLE_FILE]
 
 
 def _read_header(file: Path) -> dict[str, StoredTensor]:

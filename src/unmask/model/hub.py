@@ -20,10 +20,14 @@ def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool
     """
     if name == EMBEDDED:
         return ASSETS / EMBEDDED
-    folder = Path(name).expanduser()
-    if folder.exists() or not HUB_ID.fullmatch(str(name)):
-        return folder
-    return _download(str(name), revision, WANTED if weights else SMALL)
+    if is_hub_id(name):
+        return _download(str(name), revision, WANTED if weights else SMALL)
+    return Path(name).expanduser()
+
+
+def is_hub_id(name: str | Path) -> bool:
+    """Whether a name is looked for on the hub: it has the form of one and no such folder is here."""
+    return HUB_ID.fullmatch(str(name)) is not None and not Path(name).expanduser().exists()
 
 
 def _download(repository: str, revision: str | None, patterns: list[str]) -> Path:

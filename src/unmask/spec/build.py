@@ -1,23 +1,52 @@
 """Turns plain mappings (JSON, TOML, keyword arguments) into specs, with errors a person can act on."""
 
-from typing import Any, TypeVar
+import re
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from unmask.errors import UnmaskError
 
 Spec = TypeVar("Spec")
+PLACE = re.compile(r"at `\$([^`]*)`$")
+STEP = re.compile(r"\.([A-Za-z_]\w*)")
 
 
-def build(kind: type[Spec], values: Any, what: str) -> Spec:
+def build(kind: type[Spec], values: Any, what: str, strict: bool = False) -> Spec:
     """Convert `values` to a spec of type `kind`; `what` names the input in the error message."""
     try:
-        return msgspec.convert(values, kind, strict=False)
+        return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise UnmaskError(f"{what}: {error}.{_allowed(kind, str(error))}") from None
 
 
-def _allowed(kind: type, message: str) -> str:
-    if "unknown field" not in message or not hasattr(kind, "__struct_fields__"):
-        return ""
-    return f" Allowed fields: {', '.join(kind.__struct_fields__)}."
+def _allowed(kind: Any, message: str) -> str:
+    """What could have stood in place of a field or kind that does not exist."""
+    place = PLACE.search(message)
+    path = STEP.findall(place[1]) if place else []
+    about_kind = "missing required field `kind`" in message or path[-1:] == ["kind"]
+    structs = _inside(kind, [name for name in path if name != "kind"])
+    if about_kind:
+        tags = sorted(struct.__struct_config__.tag for struct in structs if struct.__struct_config__.tag)
+        return f" Kinds: {', '.join(tags)}." if tags else ""
+    if "unknown field" in message and len(structs) == 1:
+        return f" Allowed fields: {', '.join(structs[0].__struct_fields__)}."
+    return ""
+
+
+def _inside(kind: Any, path: list[str]) -> list[Any]:
+    """The structs that may stand at a path below a type."""
+    structs = _structs(kind)
+    if not path:
+        return structs
+    fields = [
+        field.type for struct in structs for field in msgspec.structs.fields(struct) if field.name == path[0]
+    ]
+    return [struct for field in fields for struct in _inside(field, path[1:])]
+
+
+def _structs(kind: Any) -> list[Any]:
+    """The structs of a type: itself, the members of a union, the elements of a tuple."""
+    if hasattr(kind, "__struct_fields__"):
+        return [kind]
+    return [struct for part in get_args(kind) for struct in _structs(part)]

@@ -1,0 +1,160 @@
+"""How long the statuses of many runs take, and how much memory: with an index, without one, and beside samples.
+
+Makes a store of invented runs in a temporary folder: most are done, some failed, some wait. Every figure is taken in
+a process of its own, so that its peak of memory is its own; an empty store tells what Python and imports take.
+
+    python benchmarks/store.py --runs 10000
+
+The table is Markdown; the last line is one JSON document.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.store.files import canonical
+from unmask.store.store import Store, folder_name, run_id
+
+CHILD = """
+import collections, json, resource, sys, time
+start = time.perf_counter()
+from unmask.store.state import states
+from unmask.store.store import Store
+counts = collections.Counter(state.status for _, state in states(Store.at(sys.argv[1])))
+seconds = time.perf_counter() - start
+megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"seconds": seconds, "megabytes": megabytes, "statuses": counts}))
+"""
+
+
+def identity(number: int) -> dict[str, Any]:
+    """One of the size that a recipe gives."""
+    return {
+        "schema": 1,
+        "kind": "accuracy",
+        "engine": 1,
+        "weights": "0" * 64,
+        "dtype": None,
+        "decode": {
+            "threshold": 0.9,
+            "sub_block_size": 8,
+            "block_cache": True,
+            "max_new_tokens": 512,
+            "seed": number,
+        },
+        "policy": {
+            "kind": "layer_reuse",
+            "k": 2,
+            "layers": "middle",
+            "unit": "residual",
+            "on": ["sub"],
+            "warmup": 1,
+        },
+        "task": {
+            "name": "gsm8k",
+            "limit": None,
+            "num_fewshot": None,
+            "generation": {},
+            "version": {"gsm8k": 3.0},
+            "rows_sha256": {"gsm8k": "1" * 64},
+            "rows": {"gsm8k": 1319},
+        },
+    }
+
+
+def result(number: int) -> dict[str, Any]:
+    known = identity(number)
+    ledger = {"requests": 1319, "layer_calls": [9000] * 28, "reuse_fraction": 0.2, "inactive": None}
+    return {
+        "schema": 1,
+        "id": run_id(known),
+        "kind": "accuracy",
+        "identity": known,
+        "attempt": "0001",
+        "task": "gsm8k",
+        "metric": "exact_match,flexible-extract",
+        "value": 0.75,
+        "stderr": 0.01,
+        "rows": 1319,
+        "effect": {"generation": ledger},
+        "answers": {"sha256": "2" * 64, "count": 1319, "tokens": 181000, "truncated": 3, "resumed": 0},
+        "seconds": 812.3,
+        "finished": "2026-01-01T00:00:00+00:00",
+        "environment": {"commit": "3" * 40, "dirty": False, "host": "node1", "gpus": [{"name": "a GPU"}]},
+    }
+
+
+def fill(root: Path, runs: int) -> None:
+    """Nine of ten runs are done, the others have failed or wait; written without the store's durability."""
+    for number in range(runs):
+        known = identity(number)
+        folder = root / "runs" / folder_name(known)
+        attempt = folder / "attempts" / "0001"
+        attempt.mkdir(parents=True)
+        (folder / "run.json").write_bytes(canonical({"schema": 1, "id": run_id(known), "identity": known}))
+        if number % 10 < 9:
+            (folder / "result.json").write_bytes(canonical(result(number)))
+        elif number % 20 < 10:
+            (attempt / "attempt.json").write_bytes(canonical({"schema": 1, "host": "node1", "pid": 1}))
+            (attempt / "failure.json").write_bytes(canonical({"schema": 1, "reason": "no memory"}))
+        else:
+            attempt.rmdir()
+
+
+def add_samples(root: Path, files: int) -> int:
+    """Give some runs samples of a megabyte; returns their bytes."""
+    line = canonical({"id": "gsm8k/0", "answer": "x" * 1000}) + b"\n"
+    for folder in Store.at(root).names()[:files]:
+        place = root / "runs" / folder / "attempts" / "0001"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "samples.jsonl").write_bytes(line * 1000)
+    return files * 1000 * len(line)
+
+
+def measure(root: Path) -> dict[str, Any]:
+    told = subprocess.run(
+        [sys.executable, "-c", CHILD, str(root)], capture_output=True, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--samples", type=int, default=100, help="runs with a megabyte of samples each")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "results"
+        measured = {"empty store": [measure(root) for _ in range(options.repeats)]}
+        start = time.perf_counter()
+        fill(root, options.runs)
+        print(f"{options.runs} runs made in {time.perf_counter() - start:.1f} s", file=sys.stderr)
+        measured["without an index"] = []
+        for _ in range(options.repeats):
+            (root / "index.json").unlink(missing_ok=True)
+            measured["without an index"].append(measure(root))
+        measured["with an index"] = [measure(root) for _ in range(options.repeats)]
+        size = add_samples(root, options.samples)
+        measured["and beside samples"] = [measure(root) for _ in range(options.repeats)]
+        index = (root / "index.json").stat().st_size
+    print(
+        f"{options.runs} runs, an index of {index / 1e6:.1f} MB, {size / 1e6:.0f} MB of samples; the best of each\n"
+    )
+    print("| store | seconds | peak MB |\n|---|---|---|")
+    for name, samples in measured.items():
+        seconds, megabytes = (min(sample[key] for sample in samples) for key in ("seconds", "megabytes"))
+        print(f"| {name} | {seconds:.2f} | {megabytes:.0f} |")
+    document = {"benchmark": "store", "runs": options.runs, "index_bytes": index, "sample_bytes": size}
+    print(json.dumps({**document, "measured": measured}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""What results mean: statistics, guards, a verdict and the frontier. Needs no torch.
+
+- `tables`: results of experiments and imports out of a store, as `records`
+- `guards`: what makes them invalid or doubtful
+- `verdict`: the recipe's question answered
+- `frontier`: accuracy against speed or work
+- `outlook`: what a sweep can show, before it runs
+- `statistics`: the arithmetic below all of it
+"""

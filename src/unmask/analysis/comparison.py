@@ -1,0 +1,88 @@
+"""Two runs sample by sample: McNemar's table, the difference, and the samples whose outcome flipped."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from unmask.analysis.records import Entry
+from unmask.analysis.samples import difference, outcomes, rows_of
+from unmask.analysis.statistics.paired import Difference
+from unmask.errors import UnmaskError
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A sample that one run answers right and the other does not."""
+
+    id: str
+    gained: bool
+    """Whether the second run is the better one on it."""
+    prompt: str
+    target: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs of the same rows."""
+
+    first: Entry
+    second: Entry
+    difference: Difference
+    changed: int
+    """Rows whose answer's text differs, right or wrong."""
+    flips: tuple[Flip, ...]
+
+
+def compare(first: Entry, second: Entry) -> Comparison:
+    """Compare two runs; rows that either has not, or that are not the same, are refused."""
+    if (first.task, first.limit) != (second.task, second.limit):
+        raise UnmaskError(
+            f"{first.configuration} is about {_rows(first)} and {second.configuration} about {_rows(second)}; "
+            "compare two runs of the same rows."
+        )
+    found = difference(first, second)
+    if found is None:
+        raise UnmaskError(
+            "One of the runs has no samples.jsonl, so they cannot be compared row by row; run it again."
+        )
+    changed, flips = _flips(first, second)
+    return Comparison(first, second, found, changed, tuple(flips))
+
+
+def _rows(entry: Entry) -> str:
+    return entry.task if entry.limit is None else f"{entry.limit:g} rows of {entry.task}"
+
+
+def _flips(first: Entry, second: Entry) -> tuple[int, list[Flip]]:
+    """Only flipped rows keep their texts; of the others a hash is enough."""
+    before, after = outcomes(first) or {}, outcomes(second) or {}
+    flipped = {name for name, value in before.items() if value != after[name]}
+    kept: dict[str, str] = {}
+    marks: dict[str, int] = {}
+    for row in _rows_on_disk(first):
+        name = str(row["id"])
+        marks[name] = hash(str(row.get("answer")))
+        if name in flipped:
+            kept[name] = str(row.get("answer"))
+    changed, flips = 0, []
+    for row in _rows_on_disk(second):
+        name = str(row["id"])
+        changed += hash(str(row.get("answer"))) != marks.get(name)
+        if name in flipped:
+            flips.append(
+                Flip(
+                    id=name,
+                    gained=after[name] > before[name],
+                    prompt=str(row.get("prompt")),
+                    target=str(row.get("target")),
+                    first=kept[name],
+                    second=str(row.get("answer")),
+                )
+            )
+    return changed, flips
+
+
+def _rows_on_disk(entry: Entry) -> Iterator[dict[str, Any]]:
+    return (row for row in rows_of(entry.samples) if "id" in row) if entry.samples else iter(())

@@ -1,0 +1,126 @@
+"""Accuracy against speed: which configurations are worth having, and which another one beats.
+
+Plain decoding at other thresholds is always among the competitors, also between the thresholds that were
+tried: a policy below that curve is dominated, because a threshold alone does better.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from unmask.analysis.candidates import Loss, loss_of
+from unmask.analysis.likeness import acts, threshold
+from unmask.analysis.records import Entry, Group, Table
+from unmask.analysis.speeds import Speedup, speedup_of
+from unmask.analysis.work import work_ratio
+
+Axis = Literal["speed", "work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One configuration on the plane of accuracy and gain."""
+
+    configuration: str
+    accuracy: float
+    gain: float
+    """Speed-up over the control, or how many times fewer operations a token (or request) it needs."""
+    axis: Axis
+    acts: bool
+    threshold: float | None
+    """Of plain decoding; None under a policy."""
+    speedup: Speedup | None
+    loss: Loss | None
+    """Against the control; None for the control itself and without rows."""
+    dominated_by: tuple[str, ...] = ()
+    """Configurations at least as accurate and as fast, and better in one; or two neighbours on the threshold curve."""
+    certainly: bool = False
+    """Whether a competitor is better in both beyond the intervals."""
+
+
+def frontier(table: Table, group: Group, axis: Axis = "speed") -> list[Point]:
+    """All configurations of a group of which the gain is known, the fastest first."""
+    control = group.control or next((entry for entry in group.entries if not acts(entry)), None)
+    if control is None:
+        return []
+    placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]
+    curve = sorted((point for point in placed if point.threshold is not None), key=lambda one: one.gain)
+    judged = [_judged(point, placed, curve) for point in placed]
+    return sorted(judged, key=lambda point: (-point.gain, -point.accuracy))
+
+
+def best_under(points: list[Point], budget: float, certain: bool = True) -> Point | None:
+    """The fastest configuration that loses at most `budget`; `certain` asks it of the whole interval."""
+    allowed = [
+        point
+        for point in points
+        if point.loss is None
+        or (point.loss.interval.high if certain and point.loss.paired else point.loss.value) <= budget
+    ]
+    return max(allowed, key=lambda point: (point.gain, point.accuracy), default=None)
+
+
+def _point(table: Table, control: Entry, entry: Entry, axis: Axis) -> Point | None:
+    speedup = speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task)
+    if axis == "speed":
+        gain = speedup.value if speedup else 1.0 if entry is control and _is_timed(table, entry) else None
+    else:
+        ratio = 1.0 if entry is control else work_ratio(control, entry)
+        gain = 1 / ratio if ratio else None
+    if gain is None:
+        return None
+    return Point(
+        configuration=entry.configuration,
+        accuracy=entry.value,
+        gain=gain,
+        axis=axis,
+        acts=acts(entry),
+        threshold=threshold(entry),
+        speedup=speedup,
+        loss=None if entry is control else loss_of(control, entry),
+    )
+
+
+def _is_timed(table: Table, entry: Entry) -> bool:
+    return table.timing(entry.experiment, entry.configuration) is not None
+
+
+def _judged(point: Point, points: list[Point], curve: list[Point]) -> Point:
+    better = [
+        other
+        for other in points
+        if other is not point
+        and other.accuracy >= point.accuracy
+        and other.gain >= point.gain
+        and (other.accuracy, other.gain) != (point.accuracy, point.gain)
+    ]
+    if better:
+        certainly = any(_clearly(other, point) for other in better)
+        names = tuple(one.configuration for one in sorted(better, key=lambda one: (-one.accuracy, -one.gain)))
+        return replace(point, dominated_by=names, certainly=certainly)
+    if point.acts:
+        return replace(point, dominated_by=_below_curve(point, curve))
+    return point
+
+
+def _below_curve(point: Point, curve: list[Point]) -> tuple[str, ...]:
+    """The two thresholds between which plain decoding is expected to do better at the same speed."""
+    for slower, faster in pairwise(curve):
+        if slower.gain <= point.gain <= faster.gain and slower.gain < faster.gain:
+            share = (point.gain - slower.gain) / (faster.gain - slower.gain)
+            expected = slower.accuracy + share * (faster.accuracy - slower.accuracy)
+            if expected > point.accuracy:
+                return slower.configuration, faster.configuration
+    return ()
+
+
+def _clearly(better: Point, worse: Point) -> bool:
+    """Whether the intervals of both, each against the control, do not meet."""
+    if better.axis == "speed" and better.speedup and worse.speedup:
+        faster = better.speedup.low > worse.speedup.high
+    else:
+        faster = better.gain > worse.gain and better.axis == "work"
+    if worse.loss is None:
+        return False
+    upper = better.loss.interval.high if better.loss else 0.0
+    return faster and upper < worse.loss.interval.low

@@ -1,0 +1,32 @@
+"""Policies without their honest competitor: plain decoding at a lower threshold."""
+
+from unmask.analysis.guards.finding import About, Finding
+from unmask.analysis.likeness import acts, threshold
+from unmask.analysis.records import Table
+
+ABOUT = About(
+    id="no-threshold-curve",
+    severity="info",
+    title="The threshold curve is missing",
+    explanation=(
+        "Lowering the threshold trades accuracy for speed without any policy. A policy is worth something only "
+        "where it beats that curve."
+    ),
+    advice="Add plain configurations with lower thresholds, for instance decode = { threshold = 0.8 }.",
+)
+
+
+def check(table: Table) -> list[Finding]:
+    """Look for a second threshold beside the policies."""
+    found = []
+    for group in table.groups():
+        reusing = [entry for entry in group.entries if acts(entry)]
+        known = {value for entry in group.entries if (value := threshold(entry)) is not None}
+        generates = any(entry.tokens for entry in reusing)
+        if generates and len(known) < 2 and not group.experiment.foreign:
+            sentence = (
+                f"{group.name}: {len(reusing)} configurations reuse work, but none decodes plainly at a lower "
+                f"threshold."
+            )
+            found.append(ABOUT.finding("info", sentence, group, reusing))
+    return found

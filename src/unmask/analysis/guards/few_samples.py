@@ -1,0 +1,76 @@
+"""Too few samples for the claim."""
+
+import math
+
+from unmask.analysis.criteria import is_candidate
+from unmask.analysis.guards.finding import About, Finding
+from unmask.analysis.likeness import acts
+from unmask.analysis.records import Entry, Group, Table
+from unmask.analysis.samples import difference
+from unmask.analysis.statistics.intervals import wilson
+from unmask.analysis.statistics.power import independent_discordance, samples_needed, smallest_difference
+from unmask.analysis.words import percent, points
+
+ABOUT = About(
+    id="too-few-samples",
+    severity="invalid",
+    title="Too few samples for the claim",
+    explanation=(
+        "A difference can be seen only if it is larger than what chance does to so many rows. Paired comparisons "
+        "need rows according to how often two configurations disagree."
+    ),
+    advice="Raise the limit, or claim nothing about accuracy; `unmask plan` says beforehand how many rows are needed.",
+)
+USUAL_CLAIM = 0.05
+"""Five points, where no criterion says otherwise."""
+HOPELESS = 4.0
+"""Times the claimed difference: from here on not even a rough statement is possible."""
+
+
+def check(table: Table) -> list[Finding]:
+    """Compare the smallest difference that the rows can show with the one that is claimed."""
+    return [finding for group in table.groups() if (finding := _of(group)) is not None]
+
+
+def _of(group: Group) -> Finding | None:
+    counted = [entry for entry in group.entries if entry.rows]
+    if not counted:
+        return None
+    success = group.experiment.success
+    judged = success is not None and success.task == group.task
+    claim = success.confirm.drop if success is not None and judged and success.confirm.drop else USUAL_CLAIM
+    fewest = min(counted, key=lambda entry: entry.rows or 0)
+    rows = fewest.rows or 0
+    control = group.control or fewest
+    changed, told = _discordance(group, control, claim)
+    visible = smallest_difference(rows, changed)
+    if visible <= claim:
+        return None
+    interval = wilson(round(control.value * rows), rows)
+    shown = "no difference at all" if math.isinf(visible) else f"no difference below {points(visible)}"
+    sentence = (
+        f"{group.name}: {rows} rows show {shown} ({percent(changed, 0)} of the rows {told}); {points(claim)} need "
+        f"{samples_needed(claim, max(changed, claim)):,}. The accuracy of {control.configuration} itself is known to "
+        f"{percent(interval.low, 0)} to {percent(interval.high, 0)}."
+    )
+    hopeless = visible >= HOPELESS * claim
+    return ABOUT.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
+
+
+def _discordance(group: Group, control: Entry, claim: float) -> tuple[float, str]:
+    """How often two configurations disagree: measured where rows are on disk, else as if they erred independently."""
+    success = group.experiment.success
+    measured = []
+    for entry in group.entries:
+        wanted = is_candidate(entry.configuration, success) if success else acts(entry)
+        if entry is control or not wanted:
+            continue
+        pair = difference(control, entry)
+        if pair is None or pair.counts is None:
+            break
+        measured.append(pair.counts.discordant)
+    if measured and max(measured) > 0:
+        return max(measured), "changed between right and wrong, at most"
+    accuracy = min(max(control.value, claim), 1.0)
+    assumed = independent_discordance(accuracy, claim)
+    return max(assumed, claim), "would change if errors were independent"

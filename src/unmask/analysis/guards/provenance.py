@@ -1,0 +1,98 @@
+"""Results of one table that do not come from the same code, weights, data or machine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from unmask.analysis.guards.finding import About, Finding, Severity
+from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.words import listed
+
+ABOUT = About(
+    id="mixed-provenance",
+    severity="invalid",
+    title="Results of one table come from different code, weights, data or machines",
+    explanation=(
+        "A difference between two results can only be laid to a policy when nothing else differs. Changes that were "
+        "never committed cannot be looked up later."
+    ),
+    advice=(
+        "Run the odd ones again from one clean commit with the same weights and data; `unmask run` does only what "
+        "is missing."
+    ),
+)
+MUST_AGREE: tuple[tuple[str, Severity], ...] = (
+    ("weights", "invalid"),
+    ("data", "invalid"),
+    ("task version", "invalid"),
+    ("engine", "invalid"),
+    ("lm_eval", "warning"),
+    ("dtype", "invalid"),
+    ("commit", "warning"),
+    ("torch", "warning"),
+    ("machine", "info"),
+)
+"""What two results must share, and how bad it is if they do not."""
+SHORT = 12
+
+
+def check(table: Table) -> list[Finding]:
+    """Compare the provenance of everything in a group."""
+    found = []
+    for group in table.groups():
+        found += _differences(group, group.entries, group.name) + _uncommitted(
+            group, group.entries, group.name
+        )
+        found += _hosts(group)
+    for experiment in table.experiments:
+        timings = table.timings_of(experiment.name)
+        runs = {timing.run: timing for timing in timings}
+        for timing in runs.values():
+            found += _uncommitted(timing, [timing], f"timing on {timing.task}")
+    return found
+
+
+def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Finding]:
+    found = []
+    for key, severity in MUST_AGREE:
+        known = [entry for entry in entries if entry.provenance.get(key) is not None]
+        values = [_text(entry.provenance[key]) for entry in known]
+        distinct = list(dict.fromkeys(values))
+        if len(distinct) > 1:
+            usual = max(distinct, key=values.count)
+            odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
+            sentence = (
+                f"{name}: {len(distinct)} different values of {key} ({listed(value[:SHORT] for value in distinct)}) in "
+                f"one table; apart from the others are {listed(entry.configuration for entry in odd)}."
+            )
+            found.append(ABOUT.finding(severity, sentence, place, odd))
+    return found
+
+
+def _uncommitted(place: Group | Timing, results: Sequence[Entry | Timing], name: str) -> list[Finding]:
+    dirty = [result for result in results if result.provenance.get("dirty")]
+    if not dirty:
+        return []
+    diffs = {str(result.provenance.get("diff")) for result in dirty}
+    unknown = "" if diffs != {"None"} else "; what had been changed is not on record"
+    several = f", with {len(diffs)} different changes" if len(diffs) > 1 else ""
+    sentence = (
+        f"{name}: {len(dirty)} of {len(results)} results come from a tree with uncommitted changes"
+        f"{several}{unknown}."
+    )
+    return [ABOUT.finding("warning", sentence, place, dirty)]
+
+
+def _hosts(group: Group) -> list[Finding]:
+    """Machines matter where speeds of single runs are offered as results."""
+    timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
+    hosts = {entry.provenance.get("host") for entry in timed} - {None}
+    if len(hosts) < 2:
+        return []
+    sentence = f"{group.name}: the speeds of one table were taken on {len(hosts)} different hosts."
+    return [ABOUT.finding("warning", sentence, group, timed)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {value[key]}" for key in sorted(value))
+    return str(value)

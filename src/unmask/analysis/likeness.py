@@ -1,0 +1,86 @@
+"""Which configurations must behave alike, and which claim to act: read from policies, never from results."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from unmask.analysis.records import Entry, Timing
+from unmask.errors import UnmaskError
+from unmask.policies.ceiling import canonical
+from unmask.spec import AnyPolicySpec, FullSpec, LayerReuseSpec
+
+BASELINE = "baseline"
+USUAL_LAYERS = 28
+"""Of the published checkpoints; only for results that do not say how many layers their model has."""
+Result = TypeVar("Result", Entry, Timing)
+
+
+def spec_of(result: Entry | Timing) -> AnyPolicySpec | None:
+    """The policy as a spec; None where this version does not know it."""
+    if not result.policy:
+        return FullSpec()
+    try:
+        found: AnyPolicySpec = msgspec.convert(result.policy, AnyPolicySpec)
+    except (msgspec.ValidationError, UnmaskError):
+        return None
+    return found
+
+
+def behaviour(result: Entry | Timing) -> Hashable:
+    """Equal for two results only when their policies must decode alike."""
+    spec = spec_of(result)
+    if spec is None:
+        return _frozen(dict(result.policy))
+    try:
+        return _frozen(canonical(spec, result.layers or USUAL_LAYERS))
+    except (UnmaskError, OSError):
+        return _frozen(dict(result.policy))
+
+
+def likeness(result: Entry | Timing) -> Hashable:
+    """Equal for two results only when policy and decode settings must decode alike."""
+    return behaviour(result), _frozen(dict(result.decode))
+
+
+def acts(result: Entry | Timing) -> bool:
+    """Whether the policy claims to do anything."""
+    return behaviour(result) != BASELINE
+
+
+def alike(results: Iterable[Result]) -> list[list[Result]]:
+    """Results sorted into those that must decode alike."""
+    found: dict[Hashable, list[Result]] = defaultdict(list)
+    for result in results:
+        found[likeness(result)].append(result)
+    return list(found.values())
+
+
+def subset_axis(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Entries that differ in nothing but the layers their policy names, two or more at a time."""
+    found: dict[Hashable, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        spec = spec_of(entry)
+        if isinstance(spec, LayerReuseSpec) and spec.k > 1:
+            rest = {key: value for key, value in entry.policy.items() if key not in ("layers", "size")}
+            found[_frozen([rest, dict(entry.decode)])].append(entry)
+    return [group for group in found.values() if len({_frozen(one.policy["layers"]) for one in group}) > 1]
+
+
+def threshold(result: Entry | Timing) -> float | None:
+    """The threshold of a plain decoding; None under a policy."""
+    value = result.decode.get("threshold")
+    return None if acts(result) or value is None else float(value)
+
+
+def _frozen(value: Any) -> Hashable:
+    """Something hashable for whatever JSON or a canonical form holds."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.json.encode(value, order="deterministic")
+    if isinstance(value, dict):
+        return tuple((key, _frozen(value[key])) for key in sorted(value))
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(one) for one in value)
+    hashable: Hashable = value
+    return hashable

@@ -1,0 +1,137 @@
+"""What a sweep can show at all, before it runs: ceilings, configurations that cannot differ, samples needed, cost.
+
+Knows recipes, locks and what earlier runs took. Nothing is run and nothing is written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from statistics import median
+
+from unmask.analysis.statistics.power import independent_discordance, samples_for_margin
+from unmask.cost import DEVICES, ModelShape, total_price
+from unmask.errors import UnmaskError
+from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
+from unmask.policies.registry import make_policy, policy_spec
+from unmask.policies.rehearsal import Script, rehearse
+from unmask.spec.lock import Lock
+from unmask.spec.recipe import ConfigurationSpec, Recipe
+from unmask.spec.sweep import PlannedRun
+from unmask.store.record import Record
+
+DEVICE = "rtx6000"
+ACCURACY = 0.8
+"""Assumed where nothing has been measured: the seeds' own baseline."""
+AGREEMENT = 0.5
+"""Paired answers disagree about half as often as independent ones would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known before the first run."""
+
+    ceilings: dict[str, Ceiling]
+    """By configuration; those of policies that cannot be rehearsed are left out."""
+    equal: list[list[str]]
+    """Configurations that cannot differ by construction."""
+    beyond: str | None
+    """Why the success criterion cannot be met, where it cannot."""
+    samples_needed: int | None
+    """Rows at which a loss within the criterion can be told."""
+    flops: dict[str, float]
+    """Of one answer of the rehearsed length, by configuration."""
+
+
+def outlook(recipe: Recipe, lock: Lock, device: str = DEVICE) -> Outlook:
+    """Judge a recipe by arithmetic alone."""
+    shape = ModelShape(**lock.shape)
+    points = recipe.expanded()
+    ceilings: dict[str, Ceiling] = {}
+    flops: dict[str, float] = {}
+    for point in points:
+        script = _script(recipe, point, lock)
+        try:
+            spec = policy_spec(point.policy)
+            ceilings[point.name] = ceiling_of(spec, shape, DEVICES[device], script)
+            ledger = rehearse(make_policy(spec, shape.layers), shape.layers, script)
+        except UnmaskError as error:
+            raise UnmaskError(f"Configuration {point.name}: {error}") from None
+        flops[point.name] = total_price(ledger, shape, 2).flops
+    return Outlook(
+        ceilings,
+        _equal(recipe, points, shape.layers),
+        _beyond(recipe, ceilings, device),
+        _samples(recipe),
+        flops,
+    )
+
+
+def expected_seconds(runs: Iterable[PlannedRun], records: Iterable[Record], lock: Lock) -> float | None:
+    """How long runs will take one after the other, by what equal tasks took before; None where any is unknown."""
+    paces: dict[str, list[float]] = {}
+    for record in records:
+        if record.weights == lock.weights and record.kind == "accuracy" and record.seconds and record.rows:
+            paces.setdefault(record.task, []).append(record.seconds / record.rows)
+    total = 0.0
+    for run in runs:
+        if run.kind == "timing":
+            rounds = (run.identity["repeats"] + 1) * len(run.identity["configurations"])
+        else:
+            rounds = 1
+        pace = paces.get(run.task)
+        if pace is None:
+            return None
+        total += median(pace) * rows_of(run, lock) * rounds
+    return total
+
+
+def rows_of(run: PlannedRun, lock: Lock) -> int:
+    """Rows that a run asks."""
+    sizes = [lock.sizes[name] for name in lock.members[run.task]]
+    return sum(size if run.limit is None else min(size, run.limit) for size in sizes)
+
+
+def _script(recipe: Recipe, point: ConfigurationSpec, lock: Lock) -> Script:
+    decode = recipe.decode_of(point)
+    return Script(
+        new_tokens=min(decode.max_new_tokens, 256),
+        block_size=decode.resolved_block_size(lock.block_size),
+        sub_block_size=decode.sub_block_size,
+        block_cache=decode.block_cache,
+    )
+
+
+def _equal(recipe: Recipe, points: list[ConfigurationSpec], layers: int) -> list[list[str]]:
+    groups: dict[object, list[str]] = {}
+    for point in points:
+        key = recipe.decode_of(point), canonical(policy_spec(point.policy), layers)
+        groups.setdefault(key, []).append(point.name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str) -> str | None:
+    success = recipe.success
+    if success is None:
+        return None
+    control = next(point for point in recipe.expanded() if point.name == success.control)
+    same_steps = [
+        point.name
+        for point in recipe.expanded()
+        if any(fnmatchcase(point.name, pattern) for pattern in success.candidates)
+        and recipe.decode_of(point) == recipe.decode_of(control)
+    ]
+    best = max((ceilings[name].speedup for name in same_steps), default=None)
+    if best is None or best >= success.confirm.speedup:
+        return None
+    return (
+        f"The criterion asks for a speed-up above {success.confirm.speedup:g}, but the candidates can reach "
+        f"{best:.2f} at most on {device} at equal steps; no run can confirm it."
+    )
+
+
+def _samples(recipe: Recipe) -> int | None:
+    success = recipe.success
+    if success is None or not success.confirm.drop:
+        return None
+    discordant = AGREEMENT * independent_discordance(ACCURACY, 0.0)
+    return samples_for_margin(success.confirm.drop, discordant)

@@ -1,0 +1,115 @@
+"""`unmask compare`: two runs, sample by sample. Needs no torch."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unmask.cli.sweep_options import store_option
+from unmask.errors import UnmaskError
+from unmask.store.store import Store
+
+if TYPE_CHECKING:
+    from unmask.analysis.comparison import Comparison
+    from unmask.analysis.records import Entry
+
+LONGEST = 400
+"""Characters of an answer that are shown, its end: that is where the result stands."""
+
+
+@click.command(short_help="Two runs, sample by sample.")
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="RUN")
+@store_option
+@click.option(
+    "--flips",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Flipped samples to show with both answers.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document with every flipped sample.")
+def compare(first: str, second: str, store: Path | None, flips: int, as_json: bool) -> None:
+    """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
+
+    A run is given by its id, its folder, or the beginning of either. The difference is the second run's accuracy
+    minus the first's, with Tango's score interval, a bootstrap (seed 0) and the exact McNemar test.
+
+    \b
+    Examples:
+      unmask compare 3f2a 91bc
+      unmask compare results/runs/gsm8k-full-3f2a... results/runs/gsm8k-layer_reuse-91bc... --flips 20
+    """
+    from unmask.analysis.comparison import compare as compare_runs
+
+    place = Store.at(store)
+    found = compare_runs(_entry(place, first), _entry(place, second))
+    if as_json:
+        click.echo(json.dumps(_document(found), default=str))
+        return
+    _show(found, flips)
+
+
+def _entry(store: Store, name: str) -> "Entry":
+    from unmask.analysis.own import entry_of
+
+    run = store.open(name)
+    result = run.result()
+    if result is None:
+        raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
+    if result.get("kind") != "accuracy":
+        raise UnmaskError(f"{run.name} is a timing run; compare two accuracy runs.")
+    retraction = run.retraction()
+    if retraction is not None:
+        click.echo(f"Warning: {run.name} was retracted: {retraction.get('reason')}", err=True)
+    return entry_of("", run.name, result, run.folder)
+
+
+def _document(found: "Comparison") -> dict[str, Any]:
+    return {
+        "first": _side(found.first),
+        "second": _side(found.second),
+        "difference": asdict(found.difference),
+        "changed_answers": found.changed,
+        "flips": [asdict(flip) for flip in found.flips],
+    }
+
+
+def _side(entry: "Entry") -> dict[str, Any]:
+    return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows}
+
+
+def _show(found: "Comparison", flips: int) -> None:
+    pair, first, second = found.difference, found.first, found.second
+    click.echo(f"first   {first.value:7.2%}  {first.configuration}")
+    click.echo(f"second  {second.value:7.2%}  {second.configuration}")
+    drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
+    click.echo(
+        f"Difference {pair.value * 100:+.2f} points on {pair.count:,} rows; 95 % interval "
+        f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
+    )
+    if pair.counts is not None and pair.p_value is not None:
+        click.echo(
+            f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
+            f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
+        )
+    click.echo(f"{found.changed:,} answers differ in their text; {len(found.flips):,} flipped.")
+    for flip in found.flips[:flips]:
+        click.echo(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
+        click.echo(f"  first : {_short(flip.first)}")
+        click.echo(f"  second: {_short(flip.second)}")
+    if len(found.flips) > flips:
+        click.echo(f"\n{len(found.flips) - flips:,} more flipped samples; --flips shows more of them.")
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low * 100:+.2f} to {high * 100:+.2f}"
+
+
+def _short(text: str) -> str:
+    # A model may write anything, a terminal must not obey it.
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    return line if len(line) <= LONGEST else f"... {line[-LONGEST:]}"

@@ -1,0 +1,146 @@
+"""`unmask run`: executes what a recipe still lacks, here or on a cluster, and can be repeated at any time."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from unmask.cli.queue import job_words
+from unmask.cli.recipes import OpenRecipe, open_recipe
+from unmask.cli.run_records import record
+from unmask.cli.sweep_options import selection, store_option
+from unmask.cli.sweep_table import console, counts, results_table
+from unmask.errors import UnmaskError
+from unmask.launch.todo import Item, forced, items_of, still_to_do
+from unmask.spec.sweep import PlannedRun, sweep_of
+from unmask.store.experiments import append_jobs
+from unmask.store.index import listing
+from unmask.store.store import Store
+
+ALL = "*"
+
+
+@click.command(short_help="Execute what a recipe still lacks.")
+@click.argument("recipe", type=Path)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@selection
+@store_option
+@click.option(
+    "--on", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where."
+)
+@click.option(
+    "--slots", type=click.IntRange(min=1), metavar="N", help="Runs at a time here. [one a GPU, else 1]"
+)
+@click.option(
+    "--force",
+    is_flag=False,
+    flag_value=ALL,
+    metavar="[NAME ...]",
+    help="Execute again what is done: all, or these configurations. Old results are set aside.",
+)
+@click.option("--retry-failed", is_flag=True, help="Execute failed runs again.")
+@click.option("--dry-run", is_flag=True, help="Only say what would run.")
+@click.option(
+    "--canary",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try N rows of a few configurations first; go on only if the guards find nothing invalid.",
+)
+def run(
+    recipe: Path,
+    names: tuple[str, ...],
+    task: tuple[str, ...],
+    config: tuple[str, ...],
+    limit: int | None,
+    store: Path | None,
+    on: str,
+    slots: int | None,
+    force: str | None,
+    retry_failed: bool,
+    dry_run: bool,
+    canary: int | None,
+) -> None:
+    """Execute the runs of a recipe that have no result yet.
+
+    Interrupt it whenever you like: the same command goes on from there, answer by answer. A limited run never
+    counts as the full one. On a cluster the jobs are submitted and the command returns.
+
+    \b
+    Examples:
+      unmask run recipes/00_baseline_embedded --slots 2
+      unmask run recipes/00_baseline --task gsm8k --limit 10
+      unmask run recipes/00_baseline --on slurm --canary 10
+      unmask run recipes/00_baseline --force k1_first k2_middle
+    """
+    if names and force is None:
+        raise UnmaskError(
+            f"{names[0]} is not understood; name configurations with --config, or after --force."
+        )
+    opened = open_recipe(recipe)
+    place = Store.at(store)
+    planned = sweep_of(opened.recipe, opened.lock(), task, config, limit)
+    screen = console()
+    if canary is not None and not dry_run:
+        from unmask.cli.canary import try_canary
+
+        try_canary(opened, place, planned, canary, slots, screen)
+    items = items_of(place, planned, job_words(place))
+    again = [] if force is None else _again(items, (force, *names))
+    todo = again if force is not None else still_to_do(items, retry_failed)
+    if dry_run:
+        for item in todo:
+            screen.print(f"{item.planned.label}  {item.run.id}  ({item.state.status})")
+        screen.print(f"{len(todo)} of {len(items)} runs would be executed.")
+        return
+    for item in again:
+        if item.run.folder.exists():
+            item.run.set_aside()
+    record(place, opened, items)
+    if not todo:
+        screen.print(f"Nothing to do: {counts(items)}.")
+    elif on == "slurm":
+        _submit(opened, place, todo)
+        return
+    else:
+        from unmask.cli.sweep_live import run_here
+
+        run_here(todo, slots, screen)
+    _close(opened, place, planned)
+
+
+def _again(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
+    found = forced(items, [] if ALL in names else names)
+    for item in found:
+        if item.state.status in ("running", "pending"):
+            raise UnmaskError(
+                f"{item.planned.label} is {item.state.status}; cancel it with `unmask cancel {item.run.id}` first."
+            )
+    if not found:
+        raise UnmaskError(f"No configuration is called {names[0]}; `unmask plan` lists them.")
+    return found
+
+
+def _submit(opened: OpenRecipe, store: Store, todo: Sequence[Item]) -> None:
+    from unmask.launch.slurm import submit
+
+    name = opened.recipe.name
+    folder = (store.root / "experiments" / name / "slurm").resolve()
+    resources = msgspec.to_builtins(opened.recipe.resources)
+    for array in submit([item.job for item in todo], folder, resources, name):
+        append_jobs(store, name, [{"job": each.job_id, "run": each.job.run} for each in array])
+        click.echo(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
+    click.echo("`unmask status --watch` shows how they go; repeating this command resumes what was cut off.")
+
+
+def _close(opened: OpenRecipe, store: Store, planned: Sequence[PlannedRun]) -> None:
+    items = items_of(store, planned)
+    screen = console()
+    title = f"{opened.recipe.name}: {counts(items)}"
+    screen.print(results_table(items, listing(store).records, title))
+    failed = [item for item in items if item.state.status == "failed"]
+    for item in failed:
+        screen.print(f"[red]{item.planned.label} failed:[/] {item.state.reason}")
+    if failed:
+        screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,80 @@
+"""`unmask run-one`: what every worker starts as. Executes one run of a store and leaves everything in its folder."""
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from unmask.errors import UnmaskError
+from unmask.store.attempt import Attempt
+from unmask.store.run_folder import RunFolder
+
+
+@click.command(name="run-one", short_help="Execute one run of a store (what workers start as).")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--keep-output", is_flag=True, help="Print to the terminal instead of the attempt's log.")
+def run_one(folder: Path, keep_output: bool) -> None:
+    """Execute one run that `unmask run` has planned, going on from what earlier attempts have answered.
+
+    \b
+    Examples:
+      unmask run-one results/runs/unmask_arith-trim-0123456789abcdef
+      unmask run-one results/runs/unmask_arith-trim-0123456789abcdef --keep-output
+    """
+    run = RunFolder(folder.resolve())
+    if run.result() is not None:
+        click.echo(f"{run.name} is done.")
+        return
+    signal.signal(signal.SIGTERM, _interrupted)
+    attempt = run.new_attempt()
+    if not keep_output:
+        _redirect(attempt.log)
+    try:
+        with attempt.beating():
+            _execute(run, attempt)
+    except KeyboardInterrupt:
+        click.echo("Stopped; running it again goes on from here.", err=True)
+        raise
+    except UnmaskError as error:
+        attempt.fail(str(error))
+        raise
+    except MemoryError:
+        attempt.fail("The machine has not enough memory; lower batch_size or ask for more.")
+        raise UnmaskError("The machine has not enough memory; lower batch_size or ask for more.") from None
+    except Exception as error:
+        traceback.print_exc()
+        attempt.fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
+    finally:
+        attempt.close()
+
+
+def _execute(run: RunFolder, attempt: Attempt) -> None:
+    from unmask.evaluation.worker import execute, summary_text
+
+    result = execute(run, attempt)
+    if run.publish(result):
+        run.write_summary(summary_text(result, run.worker))
+        click.echo(f"{run.name} is done.")
+    else:
+        click.echo(f"{run.name} was done by another worker first.")
+
+
+def _redirect(log: Path) -> None:
+    """Send everything that this process and its children print to the attempt's log."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """A request to stop is no failure: the run goes on when it is started again."""
+    del number, frame
+    raise KeyboardInterrupt

@@ -1,0 +1,191 @@
+"""A timing run: one process, one device, one loaded model, all configurations in turns over the same prompts.
+
+Every configuration runs once to warm up and to say what it answers; then each round runs all of them, in
+alternating order, and a round in which one answers otherwise than before ends the run.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from unmask.cost import Ledger
+from unmask.cost.effect import Effect
+from unmask.engine.engine import Engine
+from unmask.engine.score import ScoreRequest
+from unmask.errors import UnmaskError
+from unmask.evaluation.collector import collect
+from unmask.evaluation.conditions import Conditions
+from unmask.evaluation.generation import Task, decode_settings, generate, numbered
+from unmask.evaluation.harness import Options
+from unmask.evaluation.lm import UnmaskLM
+from unmask.evaluation.preflight import Loaded
+from unmask.evaluation.scoring import Scorer, families_of
+from unmask.evaluation.throughput import Meter, median_interval, peak_memory, reset_peak_memory
+from unmask.policies.registry import policy_spec
+from unmask.spec import DecodeSpec, build
+
+
+@dataclass(slots=True)
+class Contender:
+    """One configuration: how it runs once, and what its rounds took."""
+
+    once: Callable[[Meter], tuple[str, Effect]]
+    answers: str = ""
+    effect: Effect | None = None
+    rounds: list[Meter] = field(default_factory=list)
+
+
+def time_all(
+    engine: Engine,
+    loaded: Loaded,
+    options: Options,
+    identity: Mapping[str, Any],
+    progress: Callable[[int, int], None],
+) -> dict[str, Any]:
+    """Run all configurations by turns and compare them with the control."""
+    task, rounds = identity["task"], identity["repeats"]
+    lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
+    path, requests = collect(lm, loaded, options)
+    contenders = {
+        name: Contender(_runner(path, lm, requests, settings, task))
+        for name, settings in identity["configurations"].items()
+    }
+    total = len(contenders) * (rounds + 1)
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    warm_up = Meter()
+    with warm_up.phase("warm_up"):
+        for contender in contenders.values():
+            contender.answers, contender.effect = contender.once(Meter())
+            tick()
+    reset_peak_memory(engine)
+    conditions = Conditions.now()
+    for number in range(rounds):
+        names = list(contenders) if number % 2 == 0 else list(reversed(contenders))
+        for name in names:
+            contenders[name].rounds.append(_timed(name, contenders[name]))
+            tick()
+    return {
+        "kind": "timing",
+        "task": task["name"],
+        "path": path,
+        "prompts": len(requests),
+        "repeats": rounds,
+        "control": identity["control"],
+        "warm_up_seconds": warm_up.phases["warm_up"],
+        "configurations": _compared(contenders, identity["control"], path),
+        "conditions": conditions.until_now(),
+        "peak_memory": peak_memory(engine),
+    }
+
+
+def _timed(name: str, contender: Contender) -> Meter:
+    meter = Meter()
+    answers, _ = contender.once(meter)
+    if answers != contender.answers:
+        raise UnmaskError(
+            f"{name} gave other answers in a timed round than in its warm-up, so its speed means nothing."
+        )
+    return meter
+
+
+def _runner(
+    path: str, lm: UnmaskLM, requests: Sequence[Any], settings: Mapping[str, Any], task: Mapping[str, Any]
+) -> Callable[[Meter], tuple[str, Effect]]:
+    engine, policy = lm.engine, policy_spec(settings["policy"])
+    decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
+    if path == "generation":
+        asked = [
+            Task(
+                tuple(lm.tok_encode(request.args[0])),
+                decode_settings({**request.args[1], **settings["generation"]}, decode, engine),
+            )
+            for request in requests
+        ]
+        return lambda meter: _generated(engine, numbered(asked), policy, lm.batch_size, meter)
+    pairs = [ScoreRequest(*lm.encoded(*request.args)) for request in requests]
+    estimator, order = task["estimator"], task["order"]
+
+    def once(meter: Meter) -> tuple[str, Effect]:
+        return _scored(Scorer(engine, decode, policy, estimator, order, lm.batch_size, meter), pairs)
+
+    return once
+
+
+def _generated(
+    engine: Engine, tasks: Sequence[Task], policy: Any, batch_size: int, meter: Meter
+) -> tuple[str, Effect]:
+    answers: dict[int, list[int]] = {}
+    effect = Effect(engine.config.num_layers)
+
+    def answered(place: int, generation: Any) -> None:
+        answers[place] = generation.ids
+        effect.add(Effect.of(generation.ledger, engine.config.shape))
+
+    generate(engine, tasks, policy, batch_size, meter, answered)
+    return _digest(sorted(answers.items())), effect
+
+
+def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> tuple[str, Effect]:
+    answers: dict[int, tuple[float, bool]] = {}
+    effect = Effect(scorer.engine.config.num_layers)
+
+    def scored(family: list[int], scores: list[Any], ledger: Ledger, inactive: str | None) -> None:
+        del inactive
+        answers.update({place: (s.logprob, s.is_greedy) for place, s in zip(family, scores, strict=True)})
+        effect.add(Effect.of(ledger, scorer.engine.config.shape, len(family)))
+
+    scorer.run(requests, families_of(requests), scored, lambda _: None)
+    return _digest(sorted(answers.items())), effect
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def _compared(contenders: Mapping[str, Contender], control: str, path: str) -> dict[str, Any]:
+    paces = {name: _pace(contender, path) for name, contender in contenders.items()}
+    return {
+        name: _summary(
+            contender, path, [base / own for base, own in zip(paces[control], paces[name], strict=True)]
+        )
+        for name, contender in contenders.items()
+    }
+
+
+def _pace(contender: Contender, path: str) -> list[float]:
+    """Seconds for a token, or for a scored request, in each round."""
+    if path == "generation":
+        return [meter.decoding.seconds / max(1, meter.decoding.tokens) for meter in contender.rounds]
+    return [meter.scoring.seconds / max(1, meter.scoring.requests) for meter in contender.rounds]
+
+
+def _summary(contender: Contender, path: str, ratios: list[float]) -> dict[str, Any]:
+    effect = contender.effect
+    assert effect is not None  # the warm-up of every contender comes first
+    parts = [meter.decoding if path == "generation" else meter.scoring for meter in contender.rounds]
+    tokens, requests = parts[0].tokens, parts[0].requests
+    seconds = [part.seconds for part in parts]
+    rates = [(tokens if path == "generation" else requests) / spent for spent in seconds]
+    return {
+        "tokens": tokens,
+        "requests": requests,
+        "forwards": effect.forwards,
+        "seconds": seconds,
+        "prefill_seconds": [getattr(part, "prefill_seconds", 0.0) for part in parts],
+        "tokens_per_second": median(tokens / spent for spent in seconds),
+        "requests_per_second": median(requests / spent for spent in seconds),
+        "interval": asdict(median_interval(rates)),
+        "speedup": {"median": median(ratios), **asdict(median_interval(ratios))},
+        "tokens_per_forward": tokens / effect.forwards if effect.forwards else None,
+        "effect": effect.as_dict(),
+        "answers_sha256": contender.answers,
+    }

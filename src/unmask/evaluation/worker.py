@@ -1,0 +1,145 @@
+"""One run of the store, executed: everything is read from its folder, and everything is left there.
+
+Knows how an identity becomes an evaluation. Whether and where it runs was decided elsewhere; device and
+number format are chosen here, because only here is it known what the machine has.
+"""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.harness import Options
+from unmask.evaluation.journal import Journal
+from unmask.evaluation.lm import UnmaskLM
+from unmask.evaluation.lock import check_lock
+from unmask.evaluation.preflight import Loaded, load_tasks, work_offline
+from unmask.evaluation.record import result_of, samples_of
+from unmask.evaluation.run import evaluate
+from unmask.evaluation.timing_run import time_all
+from unmask.loading import load
+from unmask.model.hub import find_checkpoint
+from unmask.policies.registry import policy_spec
+from unmask.spec import DecodeSpec, build
+from unmask.spec.lock import Lock, read_lock
+from unmask.spec.sweep import ENGINE_REVISION
+from unmask.store.attempt import Attempt
+from unmask.store.environment import environment
+from unmask.store.run_folder import RunFolder
+from unmask.store.summary import summary_of
+from unmask.store.summary import summary_text as written
+
+
+def execute(run: RunFolder, attempt: Attempt) -> dict[str, Any]:
+    """Do what the run asks for and return its result; nothing is published here."""
+    start = time.perf_counter()
+    identity, worker = run.identity, run.worker
+    if identity["engine"] != ENGINE_REVISION:
+        raise UnmaskError(
+            f"{run.name} was planned for revision {identity['engine']} of the engine and this is "
+            f"{ENGINE_REVISION}; run its recipe again."
+        )
+    lock = read_lock(Path(worker["lock"]))
+    if lock.datasets or lock.revision:
+        work_offline()
+    loaded = _tasks(identity, worker, lock)
+    engine = load(
+        worker["checkpoint"],
+        worker.get("device"),
+        identity["dtype"],
+        identity["mask_token_id"],
+        lock.revision,
+    )
+    found = (
+        _timing(identity, engine, loaded, attempt)
+        if identity["kind"] == "timing"
+        else _accuracy(identity, worker, engine, loaded, attempt, run)
+    )
+    transformer = engine.transformer
+    return {
+        "schema": 1,
+        "id": run.id,
+        "identity": identity,
+        "attempt": attempt.number,
+        **found,
+        "seconds": time.perf_counter() - start,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment(
+            device=str(transformer.device),
+            dtype=str(transformer.dtype).removeprefix("torch."),
+            threads=torch.get_num_threads(),
+            batch_size=identity.get("batch_size", worker["batch_size"]),
+            seed=(identity.get("decode") or {}).get("seed"),
+            cuda=torch.version.cuda,
+        ),
+    }
+
+
+def summary_text(result: dict[str, Any], worker: dict[str, Any]) -> str:
+    """The result in the layout of older scripts."""
+    names = worker.get("configuration", ""), worker.get("experiment", "")
+    return written(summary_of(result, result["identity"], *names))
+
+
+def _tasks(identity: dict[str, Any], worker: dict[str, Any], lock: Lock) -> Loaded:
+    """The rows, which must be those that the identity was made of."""
+    task = identity["task"]
+    data = Path(worker["data"]) if worker.get("data") else None
+    loaded = load_tasks([task["name"]], data, task["limit"], worker["allow_code"], lock.datasets or None)
+    check_lock(lock, find_checkpoint(worker["checkpoint"], lock.revision), loaded)
+    if lock.weights != identity["weights"] or any(
+        lock.tasks.get(name) != digest for name, digest in task["rows_sha256"].items()
+    ):
+        raise UnmaskError("The lock has changed since this run was planned; plan and run the recipe again.")
+    return loaded
+
+
+def _options(task: dict[str, Any], generation: dict[str, Any]) -> Options:
+    return Options(
+        limit=task["limit"],
+        num_fewshot=task["num_fewshot"],
+        chat=task["chat"],
+        system_instruction=task["system_instruction"],
+        generation=generation,
+    )
+
+
+def _accuracy(
+    identity: dict[str, Any],
+    worker: dict[str, Any],
+    engine: Any,
+    loaded: Loaded,
+    attempt: Attempt,
+    run: RunFolder,
+) -> dict[str, Any]:
+    task = identity["task"]
+
+    def keep(line: dict[str, Any]) -> None:
+        attempt.answer(line["key"], line)
+        attempt.flush()
+
+    lm = UnmaskLM(
+        engine=engine,
+        policy=policy_spec(identity["policy"]),
+        decode=decode_settings(identity["decode"]),
+        estimator=task["estimator"],
+        order=task["order"],
+        batch_size=worker["batch_size"],
+        journal=Journal.of(run.answers().values(), keep, attempt.progress),
+    )
+    outcome = evaluate(lm, loaded, _options(task, task["generation"]), worker["allow_code"])
+    attempt.samples(samples_of(outcome, lm, task["metric"]))
+    return result_of(outcome, lm, task["name"], task["metric"])
+
+
+def _timing(identity: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt) -> dict[str, Any]:
+    task = identity["task"]
+    return time_all(engine, loaded, _options(task, {}), identity, attempt.progress)
+
+
+def decode_settings(values: dict[str, Any]) -> DecodeSpec:
+    """The frozen settings; a temperature comes with the task's arguments, as in `unmask eval`."""
+    return build(DecodeSpec, {**values, "temperature": 0.0}, "decode")

@@ -1,0 +1,32 @@
+"""Starting runs: on this machine's slots or through SLURM, and asking a queue what became of them.
+
+Knows run folders by their paths and workers by their command; resuming is the worker's matter. Imports no torch, and
+submitit only when something is submitted.
+"""
+
+from unmask.launch.events import Ended, Event, Skipped, Started, Tick
+from unmask.launch.jobs import Job
+from unmask.launch.local import local_pool
+from unmask.launch.queue_state import JobState, cancel, job_states
+from unmask.launch.resources import Resources, read_resources
+from unmask.launch.slots import Slot, find_slots
+from unmask.launch.slurm import Submitted, submit
+
+__all__ = [
+    "Ended",
+    "Event",
+    "Job",
+    "JobState",
+    "Resources",
+    "Skipped",
+    "Slot",
+    "Started",
+    "Submitted",
+    "Tick",
+    "cancel",
+    "find_slots",
+    "job_states",
+    "local_pool",
+    "read_resources",
+    "submit",
+]

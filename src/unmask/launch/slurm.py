@@ -1,0 +1,171 @@
+"""Submits jobs to SLURM as submitit arrays: the one place that knows submitit on the submitting side.
+
+Nothing is waited for: what is done is seen on disk, what is queued by `queue_state`. Secrets stay in the environment,
+which sbatch hands over; where it does not (`export = "NONE"`), a worker finds the hub's own token file.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UnmaskError
+from unmask.launch.jobs import RESULT, Job
+from unmask.launch.resources import Resources, read_resources
+
+if TYPE_CHECKING:
+    from submitit import SlurmExecutor
+
+LARGEST_ARRAY = 1001
+"""SLURM's own default, where the cluster does not tell."""
+MOST_RESTARTS = 50
+"""Time limits a run may meet before it is taken for one that gets nowhere."""
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{16,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job that is in the queue."""
+
+    job: Job
+    job_id: str
+    """As squeue and scancel know it: `17`, or `17_3` in an array."""
+
+
+def submit(
+    jobs: Sequence[Job], folder: Path, resources: Mapping[str, Any], name: str = "unmask"
+) -> Iterator[list[Submitted]]:
+    """Submit jobs in as few arrays as the cluster allows, giving each array's ids as soon as it is in the queue.
+
+    `folder` takes the scripts and the logs of the jobs themselves. If an array is refused, the ones before it are in
+    the queue and have been given.
+    """
+    wanted = read_resources(resources)
+    refuse_secrets(wanted, jobs)
+    if "%" in str(folder):
+        raise UnmaskError(
+            f"{folder} has a % in its path, which sbatch reads as a pattern; use another store."
+        )
+    sbatch = shutil.which("sbatch")
+    if sbatch is None:
+        raise UnmaskError(
+            "There is no sbatch here; use a login node of the cluster, or run without `--on slurm`."
+        )
+    size = largest_array()
+    after: str | None = None
+    for start in range(0, len(jobs), size):
+        chunk = jobs[start : start + size]
+        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, name)
+        submitted = _submit_array(executor, chunk, wanted.requeue, start)
+        # Arrays have limits of their own: with a limit on all, one follows the other.
+        after = submitted[0].job_id.split("_")[0] if wanted.parallel else None
+        yield submitted
+
+
+def largest_array(seconds: float = 30.0) -> int:
+    """How many jobs the cluster takes in one array."""
+    try:
+        command = ["scontrol", "show", "config"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return LARGEST_ARRAY
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer.stdout, re.MULTILINE)
+    return max(1, int(found[1])) if found else LARGEST_ARRAY
+
+
+def refuse_secrets(resources: Resources, jobs: Sequence[Job]) -> None:
+    """Refuse a token in what would be written into scripts."""
+    values = [os.environ[name] for name in TOKENS if os.environ.get(name)]
+    texts = [
+        *resources.setup,
+        *map(str, resources.sbatch.values()),
+        *(word for job in jobs for word in job.argv),
+    ]
+    if any(_TOKEN.search(text) or any(value in text for value in values) for text in texts):
+        raise UnmaskError(
+            "The resources hold an access token, which would be written into the job's script; give it as HF_TOKEN in "
+            "the environment or by `hf auth login`."
+        )
+
+
+def _executor(
+    folder: Path, resources: Resources, count: int, after: str | None, programs: Path, name: str
+) -> "SlurmExecutor":
+    try:
+        from submitit import SlurmExecutor
+    except ImportError:
+        raise UnmaskError("SLURM needs submitit: pip install 'unmask[slurm]'.") from None
+    options = resources.options()
+    if after is not None:
+        options["dependency"] = ",".join(filter(None, [options.get("dependency"), f"afterany:{after}"]))
+    cpus = options.get("cpus-per-task")
+    executor = SlurmExecutor(folder / "%j", max_num_timeout=MOST_RESTARTS)
+    executor.update_parameters(
+        job_name=name,
+        time=resources.minutes,
+        signal_delay_s=resources.warning_seconds,
+        array_parallelism=resources.parallel or count,
+        stderr_to_stdout=True,
+        # At the end of PATH: an environment that is not exported need not know where SLURM is.
+        setup=[f'export PATH="${{PATH:-/usr/bin:/bin}}:"{shlex.quote(str(programs))}', *resources.setup],
+        # Without these srun starts the worker with less than the script has.
+        srun_args=["--export=ALL", *([f"--cpus-per-task={cpus}"] if cpus else [])],
+        additional_parameters=options,
+    )
+    return executor
+
+
+def _submit_array(
+    executor: "SlurmExecutor", jobs: Sequence[Job], requeue: bool, before: int
+) -> list[Submitted]:
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    from unmask.launch.slurm_task import Task
+
+    tasks = [Task(job.argv, job.folder.absolute() / RESULT, job.log_file.absolute(), requeue) for job in jobs]
+    kept = _loose_files(executor)
+    try:
+        with _outside_of_jobs():
+            queued = executor.submit_array(tasks)
+    except (FailedJobError, FailedSubmissionError, OSError) as error:
+        for file in _loose_files(executor) - kept:
+            file.unlink(missing_ok=True)
+        rest = f" {before} runs before these are in the queue." if before else ""
+        raise UnmaskError(f"sbatch refused: {_sentence(str(error))}{rest}") from None
+    return [Submitted(job, each.job_id) for job, each in zip(jobs, queued, strict=True)]
+
+
+def _loose_files(executor: "SlurmExecutor") -> set[Path]:
+    """What submitit lays down before a job has its number, and leaves there if it never gets one."""
+    folder = executor.folder.parent
+    return {file for pattern in ("*.pkl", ".submission_file_*.sh") for file in folder.glob(pattern)}
+
+
+@contextmanager
+def _outside_of_jobs() -> Iterator[None]:
+    """Submit as from a login node: inside a job its own SLURM variables would be taken for wishes."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("SLURM_") and name != "SLURM_CONF"
+    }
+    if "SLURM_JOB_ID" not in inherited:
+        inherited = {}
+    for variable in inherited:
+        del os.environ[variable]
+    try:
+        yield
+    finally:
+        os.environ.update(inherited)
+
+
+def _sentence(message: str) -> str:
+    lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in message.strip().splitlines()]
+    return ("; ".join(lines) or "it gave no reason").rstrip(".") + "."

@@ -1,0 +1,62 @@
+"""What a run depends on, written down once by its hashes. Data only: `unmask.evaluation.lock` makes and checks it.
+
+A lock is what lets `plan`, `run` and `status` know every run's identity without a model or a data set at
+hand. It never holds a token.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import msgspec
+
+from unmask.errors import UnmaskError
+from unmask.spec.build import build
+
+
+class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of a lock file."""
+
+    model: str
+    """As it was asked for."""
+    revision: str | None = None
+    """The commit of a hub checkpoint."""
+    files: dict[str, str] = {}
+    """SHA-256 of every file of the checkpoint."""
+    shape: dict[str, int] = {}
+    """The architecture's numbers that costs depend on."""
+    block_size: int | None = None
+    """The checkpoint's own."""
+    datasets: dict[str, str] = {}
+    """The commit of every hub dataset."""
+    members: dict[str, tuple[str, ...]] = {}
+    """The tasks of each name that was asked for: itself, or those of a group."""
+    tasks: dict[str, str] = {}
+    """SHA-256 of every task's rows, as the model will be asked them."""
+    sizes: dict[str, int] = {}
+    """Rows of every task."""
+    versions: dict[str, str] = {}
+    """Every task's own version."""
+    lm_eval: str | None = None
+
+    @property
+    def weights(self) -> str:
+        """One hash for all files of the checkpoint."""
+        listing = json.dumps(self.files, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def read_lock(file: Path) -> Lock:
+    """Read a lock file."""
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UnmaskError(f"{file}: no such lock; write one with `unmask prepare`.") from None
+    except ValueError as error:
+        raise UnmaskError(f"{file} cannot be read as a lock ({error}); run `unmask prepare` again.") from None
+    return build(Lock, values, str(file))
+
+
+def as_text(lock: Lock) -> str:
+    """A lock file's text."""
+    return json.dumps(msgspec.to_builtins(lock), indent=1, sort_keys=True) + "\n"

@@ -1,0 +1,275 @@
+"""A recipe: one file that describes a sweep. Data and its own consistency; what it expands to is in sweep.py.
+
+Knows nothing of checkpoints, task files or machines: what depends on them is checked when they are known.
+"""
+
+import re
+import tomllib
+from collections import Counter
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from unmask.errors import UnmaskError
+from unmask.spec.build import build
+from unmask.spec.decode import DecodeSpec
+from unmask.spec.places import line_of
+from unmask.spec.policy import AnyPolicySpec
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
+OrderName = Literal["confidence", "left_to_right"]
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+RECIPE_FILE = "recipe.toml"
+DECODE_AXIS = "decode."
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a recipe: frozen, and without unknown fields."""
+
+
+class ModelSpec(Part, frozen=True, kw_only=True):
+    """Which checkpoint."""
+
+    checkpoint: str
+    """A folder (relative to the recipe), a hub id, or `embedded`."""
+    revision: str | None = None
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    """None lets the worker choose what suits its device."""
+    mask_token_id: Count | None = None
+
+
+class EvaluationSpec(Part, frozen=True, kw_only=True):
+    """How tasks are put to the model, the same for all of them."""
+
+    batch_size: Positive = 16
+    chat: bool = False
+    system_instruction: str | None = None
+    allow_code: bool = False
+    data: str | None = None
+    """Folder with local data, relative to the recipe; None takes the hub."""
+    device: str | None = None
+
+
+class TaskSpec(Part, frozen=True, kw_only=True):
+    """One benchmark."""
+
+    name: str
+    limit: Positive | None = None
+    num_fewshot: Count | None = None
+    estimator: EstimatorName = "chain"
+    order: OrderName = "confidence"
+    metric: str | None = None
+    """The number that stands for the task; None takes the usual one."""
+
+
+class ConfigurationSpec(Part, frozen=True, kw_only=True):
+    """One configuration: decode settings that differ from the recipe's, and a policy."""
+
+    name: str
+    policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
+    decode: dict[str, Any] = {}
+
+
+class GridSpec(Part, frozen=True, kw_only=True):
+    """Configurations that are multiplied out of axes."""
+
+    name: str
+    """A template of the axes' fields: `k{k}_{layers}`."""
+    axes: dict[str, tuple[Any, ...]]
+    """Values of fields of the policy, or of decode settings: `decode.threshold`."""
+    policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
+    decode: dict[str, Any] = {}
+
+
+class TimingSpec(Part, frozen=True, kw_only=True):
+    """A timing run: all configurations in turns over the same prompts in one process."""
+
+    task: str
+    prompts: Positive = 16
+    repeats: Positive = 5
+    batch_size: Positive = 1
+    control: str | None = None
+    """The configuration that speeds are compared with; None takes that of the criteria, or the first."""
+    configurations: tuple[str, ...] = ("*",)
+    """Patterns of names."""
+
+
+class Bounds(Part, frozen=True, kw_only=True):
+    """A speed-up over the control and a loss of accuracy (0.05 is five points)."""
+
+    speedup: Annotated[float, msgspec.Meta(gt=0)]
+    drop: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class SuccessSpec(Part, frozen=True, kw_only=True):
+    """When the hypothesis is confirmed, and when it is rejected."""
+
+    task: str
+    control: str
+    candidates: tuple[str, ...]
+    """Patterns of names."""
+    confirm: Bounds
+    """Some candidate is faster than this and loses less than that."""
+    reject: Bounds | None = None
+    """Every candidate is slower than this or loses more than that."""
+
+
+class ResourcesSpec(Part, frozen=True, kw_only=True):
+    """Where runs run and what they may use; never part of a result's identity."""
+
+    gpus: Count = 0
+    gpu_type: str | None = None
+    cpus: Positive = 2
+    memory_gb: Positive = 8
+    minutes: Positive = 60
+    parallel: Count = 0
+    """Jobs of a sweep that may run at once on a cluster; 0 is no limit."""
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    exclude: str | None = None
+    requeue: bool = True
+    setup: tuple[str, ...] = ()
+    """Shell lines in front of the worker."""
+    sbatch: dict[str, Any] = {}
+    """Anything else that sbatch takes."""
+
+
+class Recipe(Part, frozen=True, kw_only=True):
+    """A sweep as its author wrote it."""
+
+    name: str
+    hypothesis: str
+    model: ModelSpec
+    tasks: tuple[TaskSpec, ...]
+    expected: str = ""
+    decode: dict[str, Any] = {}
+    """Fields of the decode settings; those that are given win over what a task asks for."""
+    evaluation: EvaluationSpec = EvaluationSpec()
+    grid: tuple[GridSpec, ...] = ()
+    configurations: tuple[ConfigurationSpec, ...] = ()
+    timing: tuple[TimingSpec, ...] = ()
+    success: SuccessSpec | None = None
+    resources: ResourcesSpec = ResourcesSpec()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        _check_name(self.name, "name")
+        if not self.tasks:
+            raise UnmaskError("tasks is empty; name at least one [[tasks]].")
+        names = [configuration.name for configuration in self.expanded()]
+        if not names:
+            raise UnmaskError("There is no configuration; give a [[grid]] or [[configurations]].")
+        for name, count in Counter(names).items():
+            _check_name(name, "A configuration's name")
+            if count > 1:
+                raise UnmaskError(
+                    f"{count} configurations are called {name}; put every axis into the grid's name."
+                )
+        self._check_references(set(names))
+
+    def _check_references(self, names: set[str]) -> None:
+        tasks = {task.name for task in self.tasks}
+        for timing in self.timing:
+            _check_known(timing.task, tasks, "timing.task", "tasks")
+            if timing.control:
+                _check_known(timing.control, names, "timing.control", "configurations")
+        if self.success:
+            _check_known(self.success.task, tasks, "success.task", "tasks")
+            _check_known(self.success.control, names, "success.control", "configurations")
+
+    def expanded(self) -> list[ConfigurationSpec]:
+        """Every configuration: the grids multiplied out, then the single ones."""
+        found = [configuration for grid in self.grid for configuration in _multiplied(grid)]
+        found += self.configurations
+        for configuration in found:
+            what = f"configuration {configuration.name}"
+            build(AnyPolicySpec, configuration.policy, f"{what}, policy")  # type: ignore[arg-type]
+            self.decode_of(configuration, what)
+        return found
+
+    def decode_of(self, configuration: ConfigurationSpec, what: str = "decode") -> DecodeSpec:
+        """The decode settings of one configuration."""
+        return build(DecodeSpec, {**self.decode, **configuration.decode}, f"{what}, decode")
+
+    @property
+    def control(self) -> str:
+        """The configuration that others are compared with."""
+        return self.success.control if self.success else self.expanded()[0].name
+
+
+def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
+    if not grid.axes or not all(grid.axes.values()):
+        raise UnmaskError(f"The grid {grid.name} has no axes, or an empty one; give each axis its values.")
+    found = []
+    for values in product(*grid.axes.values()):
+        point = dict(zip(grid.axes, values, strict=True))
+        policy = {key: value for key, value in point.items() if not key.startswith(DECODE_AXIS)}
+        decode = {
+            key.removeprefix(DECODE_AXIS): value
+            for key, value in point.items()
+            if key.startswith(DECODE_AXIS)
+        }
+        found.append(
+            ConfigurationSpec(
+                name=_named(grid.name, policy | decode),
+                policy=grid.policy | policy,
+                decode=grid.decode | decode,
+            )
+        )
+    return found
+
+
+def _named(template: str, fields: dict[str, Any]) -> str:
+    try:
+        return template.format(**fields)
+    except (KeyError, IndexError, ValueError) as error:
+        raise UnmaskError(
+            f"The grid's name {template!r} cannot be filled in ({error}); it may use {', '.join(fields)}."
+        ) from None
+
+
+def _check_name(name: str, what: str) -> None:
+    if not NAME.fullmatch(name):
+        raise UnmaskError(
+            f"{what} is {name!r}; use letters, digits, dots, dashes and underscores, so that it can name a file."
+        )
+
+
+def _check_known(name: str, known: set[str], what: str, where: str) -> None:
+    if name not in known:
+        raise UnmaskError(f"{what} is {name!r}, which is not among the {where}: {', '.join(sorted(known))}.")
+
+
+def recipe_file(path: Path) -> Path:
+    """The file of a recipe that is given as a file or as its folder."""
+    file = path / RECIPE_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise UnmaskError(f"{file}: no such recipe; make one with `unmask new NAME`.")
+    return file
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read and check a recipe; errors name the file, the key and, where it can be found, the line."""
+    file = recipe_file(path)
+    return parse_recipe(file.read_text(encoding="utf-8"), str(file))
+
+
+def parse_recipe(text: str, what: str) -> Recipe:
+    """Make a recipe of its text; `what` names it in errors."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnmaskError(f"{what} is no valid TOML: {error}.") from None
+    try:
+        return build(Recipe, values, what, strict=True)
+    except UnmaskError as error:
+        sentence = str(error)
+        if not sentence.startswith(what):
+            sentence = f"{what}: {sentence}"
+        line = line_of(sentence, text)
+        raise UnmaskError(sentence.replace(what, f"{what}, line {line}", 1) if line else sentence) from None

@@ -1,0 +1,174 @@
+"""What an experiment is made of: the text of its recipe, the runs it stands for, and the jobs that were submitted.
+
+Knows names and files. An experiment does not own its runs: two that describe the same result share its folder.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unmask.errors import UnmaskError
+from unmask.store.files import (
+    append_durably,
+    canonical,
+    make_folder,
+    parse_object,
+    read_json,
+    write_atomically,
+)
+from unmask.store.store import Store
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of the experiment, under the name that its recipe gives it."""
+
+    configuration: str
+    task: str
+    limit: int | None
+    id: str
+    folder: str
+    """Name of the run's folder."""
+    kind: str
+
+
+class Superseded(Member, frozen=True, kw_only=True):
+    """A run that an earlier text or lock of the recipe described and the present one does not."""
+
+    recipe_sha256: str
+    """Of that earlier text."""
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of experiment.json."""
+
+    schema: int = 1
+    name: str
+    recipe: str
+    """Where the recipe lies."""
+    recipe_text: str
+    recipe_sha256: str
+    planned: str
+    """When this text was first planned."""
+    control: str | None
+    members: tuple[Member, ...]
+    superseded: tuple[Superseded, ...] = ()
+
+
+def write_experiment(
+    store: Store, name: str, recipe: Path, recipe_text: str, members: Iterable[Member], control: str | None
+) -> Experiment:
+    """Write down what a recipe stands for now; runs that an edit dropped are kept as superseded."""
+    if not NAME.fullmatch(name):
+        raise UnmaskError(f"{name!r} is no name for an experiment; use letters, digits, dots, - and _.")
+    before = read_experiment(store, name)
+    digest = hashlib.sha256(recipe_text.encode()).hexdigest()
+    if before is not None:
+        _check_owner(before, recipe.resolve(), digest)
+    same = before is not None and before.recipe_sha256 == digest
+    now = _merged(before, tuple(members)) if same and before else tuple(members)
+    experiment = Experiment(
+        name=name,
+        recipe=str(recipe.resolve()),
+        recipe_text=recipe_text,
+        recipe_sha256=digest,
+        planned=before.planned if same and before else datetime.now(UTC).isoformat(timespec="seconds"),
+        control=control,
+        members=now,
+        superseded=_superseded(before, now),
+    )
+    if experiment != before:
+        make_folder(_file(store, name).parent)
+        write_atomically(_file(store, name), canonical(msgspec.to_builtins(experiment)) + b"\n")
+    return experiment
+
+
+def read_experiment(store: Store, name: str) -> Experiment | None:
+    """An experiment by its name, or None."""
+    file = _file(store, name)
+    if not file.exists():
+        return None
+    mend = "delete it and run the recipe again: no result is lost"
+    try:
+        return msgspec.convert(read_json(file, mend), Experiment)
+    except msgspec.ValidationError as error:
+        raise UnmaskError(f"{file} has not the layout of an experiment ({error}); {mend}.") from None
+
+
+def experiment_names(store: Store) -> list[str]:
+    """Names of all experiments."""
+    return sorted(file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+
+
+def append_jobs(store: Store, name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
+    """Remember submitted jobs, one line each, such as {"job": "123_4", "run": "<id>"}."""
+    content = b"".join(canonical(job) + b"\n" for job in jobs)
+    file = _file(store, name).with_name("jobs.jsonl")
+    make_folder(file.parent)
+    try:
+        stream = file.open("a+b", buffering=0)
+    except OSError as error:
+        raise UnmaskError(f"{file} cannot be written ({error.strerror}).") from error
+    with stream:
+        # A line that a kill cut short must not swallow the next one.
+        append_durably(stream, file, content if _ends_well(stream) else b"\n" + content)
+
+
+def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
+    """All jobs in the order of their submission; a line that was cut short is passed over."""
+    try:
+        lines = _file(store, name).with_name("jobs.jsonl").read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with suppress(ValueError):
+            yield parse_object(line)
+
+
+def _check_owner(before: Experiment, recipe: Path, digest: str) -> None:
+    """Two recipes must not write into one experiment; a moved, copied or edited one is the same recipe."""
+    owner = Path(before.recipe)
+    if recipe != owner and digest != before.recipe_sha256 and owner.exists():
+        raise UnmaskError(
+            f"The name {before.name!r} belongs to {owner}, whose content is another than that of {recipe}; give "
+            "one of them another name."
+        )
+
+
+def _merged(before: Experiment, members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Members by an unchanged recipe: a call for some of its tasks does not forget the others."""
+    # A lock that was renewed gives a configuration another id, which takes the place of the old one.
+    known = {_place(member): member for member in (*before.members, *members)}
+    return tuple(known.values())
+
+
+def _place(member: Member) -> tuple[str, str, str, int | None]:
+    return member.kind, member.configuration, member.task, member.limit
+
+
+def _superseded(before: Experiment | None, members: tuple[Member, ...]) -> tuple[Superseded, ...]:
+    if before is None:
+        return ()
+    present = {member.id for member in members}
+    dropped = [
+        Superseded(**msgspec.structs.asdict(member), recipe_sha256=before.recipe_sha256)
+        for member in before.members
+    ]
+    return tuple(one for one in dict.fromkeys((*before.superseded, *dropped)) if one.id not in present)
+
+
+def _ends_well(stream: Any) -> bool:
+    size = os.fstat(stream.fileno()).st_size
+    return size == 0 or os.pread(stream.fileno(), 1, size - 1) == b"\n"
+
+
+def _file(store: Store, name: str) -> Path:
+    return store.root / "experiments" / name / "experiment.json"

@@ -1,0 +1,209 @@
+"""Results for other programs: CSV, Parquet, and the tree of summary.json files that older scripts read.
+
+Knows records and the names that an experiment gives them. Every file is written whole, and one that is there
+with other content is never replaced. A timing run gives one row for each of its configurations.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.spec.sweep import task_label
+from unmask.store.files import make_folder, write_atomically
+from unmask.store.record import Record, Timing
+from unmask.store.run_folder import RunFolder
+from unmask.store.store import Store
+from unmask.store.summary import summary_of, summary_text
+
+COLUMNS: dict[str, type] = {
+    "experiment": str,
+    "configuration": str,
+    "task": str,
+    "limit": int,
+    "kind": str,
+    "id": str,
+    "metric": str,
+    "value": float,
+    "stderr": float,
+    "rows": int,
+    "rows_of_the_set": int,
+    "tokens": int,
+    "truncated": int,
+    "resumed": int,
+    "answers_sha256": str,
+    "reuse_generation": float,
+    "reuse_scoring": float,
+    "tokens_per_second": float,
+    "requests_per_second": float,
+    "speedup": float,
+    "speedup_low": float,
+    "speedup_high": float,
+    "control": str,
+    "policy": str,
+    "decode": str,
+    "weights": str,
+    "commit": str,
+    "dirty": bool,
+    "host": str,
+    "gpu": str,
+    "device": str,
+    "dtype": str,
+    "seconds": float,
+    "finished": str,
+    "retracted": str,
+}
+"""Columns of a table and their types; a speed is given for timing runs only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A record under the name that an experiment gives it."""
+
+    record: Record
+    experiment: str | None
+    configuration: str
+
+
+def rows_of(labelled: Iterable[Labelled]) -> list[dict[str, Any]]:
+    """Flat rows with all columns."""
+    found: list[dict[str, Any]] = []
+    for one in labelled:
+        if one.record.kind == "timing":
+            found.extend(_timing_row(one, name, timing) for name, timing in one.record.timings.items())
+        else:
+            found.append(_accuracy_row(one))
+    return [{name: row.get(name) for name in COLUMNS} for row in found]
+
+
+def to_csv(labelled: Iterable[Labelled], path: Path) -> int:
+    """Write a table; returns the number of its rows."""
+    rows = rows_of(labelled)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    _write(path, text.getvalue().encode())
+    return len(rows)
+
+
+def to_parquet(labelled: Iterable[Labelled], path: Path) -> int:
+    """The same with types, for programs that read Parquet."""
+    try:
+        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise UnmaskError(
+            "Parquet needs the package pyarrow; pip install pyarrow, or export to CSV."
+        ) from None
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    rows = rows_of(labelled)
+    sink = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink)
+    _write(path, sink.getvalue())
+    return len(rows)
+
+
+def to_tree(store: Store, labelled: Iterable[Labelled], folder: Path) -> list[Path]:
+    """Write <task or task_limit_N>/<configuration>/summary.json of every accuracy run, or nothing at all."""
+    contents: dict[Path, bytes] = {}
+    for one in labelled:
+        if one.record.kind != "accuracy":
+            continue
+        label = task_label(one.record.task, one.record.limit)
+        path = folder / _folder(label) / _folder(one.configuration) / "summary.json"
+        content = _summary(store, one)
+        if contents.setdefault(path, content) != content:
+            raise UnmaskError(
+                f"Two results would be written to {path}; export one experiment at a time, each to a folder of its own."
+            )
+    for path, content in contents.items():
+        _refuse_other(path, content)
+    for path, content in contents.items():
+        make_folder(path.parent)
+        _write(path, content)
+    return list(contents)
+
+
+def _summary(store: Store, one: Labelled) -> bytes:
+    result = RunFolder(store.runs_folder / one.record.folder).result()
+    if result is None:
+        raise UnmaskError(f"{one.record.folder} has no result any more; run the command again.")
+    return summary_text(summary_of(result, one.record.identity, one.configuration, one.experiment)).encode()
+
+
+def _folder(name: str) -> str:
+    """A name as that of a folder, which it must not leave."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UnmaskError(f"{name!r} cannot be the name of a folder; rename the configuration or task.")
+    return name
+
+
+def _accuracy_row(one: Labelled) -> dict[str, Any]:
+    record, answers = one.record, one.record.answers
+    fractions = {path: effect.reuse_fraction for path, effect in record.effect.items()}
+    return {
+        **_shared(one, one.configuration),
+        **{name: getattr(record, name) for name in ("metric", "value", "stderr", "rows", "rows_of_the_set")},
+        **{name: getattr(answers, name) for name in ("tokens", "truncated", "resumed")},
+        "answers_sha256": answers.sha256,
+        "reuse_generation": fractions.get("generation"),
+        "reuse_scoring": fractions.get("scoring"),
+        "policy": _json(record.policy),
+        "decode": _json(record.decode),
+    }
+
+
+def _timing_row(one: Labelled, name: str, timing: Timing) -> dict[str, Any]:
+    settings = (one.record.identity.get("configurations") or {}).get(name) or {}
+    speedup = timing.speedup
+    return {
+        **_shared(one, name),
+        "tokens": timing.tokens,
+        "reuse_generation": timing.reuse_fraction,
+        "tokens_per_second": timing.tokens_per_second,
+        "requests_per_second": timing.requests_per_second,
+        "speedup": speedup and speedup.median,
+        "speedup_low": speedup and speedup.low,
+        "speedup_high": speedup and speedup.high,
+        "control": one.record.control,
+        "policy": _json(settings.get("policy") or {}),
+        "decode": _json(settings.get("decode") or {}),
+    }
+
+
+def _shared(one: Labelled, configuration: str) -> dict[str, Any]:
+    same = ("task", "limit", "kind", "id", "weights", "commit", "dirty", "host", "gpu", "device", "dtype")
+    return {
+        "experiment": one.experiment,
+        "configuration": configuration,
+        **{name: getattr(one.record, name) for name in (*same, "seconds", "finished")},
+        "retracted": one.record.retraction,
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a new file; the same content once more is no change."""
+    if not _refuse_other(path, content):
+        write_atomically(path, content)
+
+
+def _refuse_other(path: Path, content: bytes) -> bool:
+    """True if the file is there with this content; another content is not ours to replace."""
+    try:
+        if path.read_bytes() == content:
+            return True
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnmaskError(f"{path} cannot be read ({error.strerror}); choose another place.") from None
+    raise UnmaskError(f"{path} is there already with other content; choose another place or move it away.")

@@ -1,0 +1,80 @@
+"""Whether a process that wrote something still lives.
+
+A process is known by host, boot, process namespace, number and start, the start counted from boot where the
+system tells it: then a clock that is set back changes nothing. Knows nothing of runs.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+PROC = Path("/proc")
+
+
+def this_process() -> dict[str, Any]:
+    """What identifies the running process."""
+    return {**_here(), "pid": os.getpid(), "pid_started": started(os.getpid())}
+
+
+def slurm_ids() -> dict[str, str | None]:
+    """What SLURM calls the running job; all None elsewhere."""
+    names = {
+        "job": "SLURM_JOB_ID",
+        "array_job": "SLURM_ARRAY_JOB_ID",
+        "array_task": "SLURM_ARRAY_TASK_ID",
+        "restart": "SLURM_RESTART_COUNT",
+        "node": "SLURMD_NODENAME",
+        "partition": "SLURM_JOB_PARTITION",
+    }
+    return {name: os.environ.get(variable) for name, variable in names.items()}
+
+
+def lives(process: dict[str, Any]) -> bool | None:
+    """Whether the process still runs; None where this cannot be seen from here."""
+    if any(process.get(name) != value for name, value in _here().items()):
+        return None
+    pid, start = process.get("pid"), process.get("pid_started")
+    return isinstance(pid, int) and start is not None and started(pid) == start
+
+
+def started(pid: int) -> float | None:
+    """When a living process started, in the system's own unit; None for one that is gone or only a zombie."""
+    if PROC.joinpath("self/stat").exists():
+        return _started_in_ticks(pid)
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def _started_in_ticks(pid: int) -> float | None:
+    try:
+        told = PROC.joinpath(str(pid), "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in brackets may hold anything, so fields are counted after its last bracket.
+    fields = told.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else float(fields[19])
+
+
+def _here() -> dict[str, str | None]:
+    """Where process numbers mean the same."""
+    return {"host": socket.gethostname(), "boot": _boot(), "namespace": _namespace()}
+
+
+def _boot() -> str | None:
+    try:
+        return PROC.joinpath("sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _namespace() -> str | None:
+    try:
+        return str(PROC.joinpath("self/ns/pid").readlink())
+    except OSError:
+        return None

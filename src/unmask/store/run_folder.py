@@ -1,0 +1,179 @@
+"""One run: a folder with its frozen identity, its attempts, and at most one result.
+
+Knows the files of a run. How a run is executed, and whether one is under way, is known elsewhere.
+"""
+
+import secrets
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.store.attempt import Attempt, attempts_in
+from unmask.store.files import (
+    canonical,
+    make_folder,
+    publish_once,
+    read_json,
+    read_json_if_there,
+    sync_folder,
+    write_atomically,
+)
+from unmask.store.redaction import redacted
+
+RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
+"""What belongs to one execution of a run, the mark of completion first."""
+
+
+class RunFolder:
+    """A run in the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.id = folder.name.rpartition("-")[2]
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.folder)!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder's name: task, policy and id."""
+        return self.folder.name
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What identifies the result; frozen before anything runs."""
+        file = self.folder / "run.json"
+        identity = read_json(file, self._again).get("identity")
+        if not isinstance(identity, dict):
+            raise UnmaskError(f"{file} holds no identity; {self._again}.")
+        return identity
+
+    @property
+    def worker(self) -> dict[str, Any]:
+        """Where and with what the run is to be executed: no part of its identity."""
+        return read_json_if_there(self.folder / "worker.json", self._again) or {}
+
+    def set_worker(self, worker: Mapping[str, Any]) -> None:
+        """Replace the settings of the worker, if they are others."""
+        content = canonical(worker) + b"\n"
+        file = self.folder / "worker.json"
+        try:
+            same = file.read_bytes() == content
+        except OSError:
+            same = False
+        if not same:
+            write_atomically(file, content)
+
+    # The result.
+
+    def result(self) -> dict[str, Any] | None:
+        """The published result, or None; a damaged one is told with how to mend it."""
+        return read_json_if_there(self.folder / "result.json", self._mend)
+
+    def publish(self, result: Mapping[str, Any]) -> bool:
+        """Publish the result unless there is one; True if this one was published."""
+        if result.get("id") != self.id:
+            raise UnmaskError(f"A result of {result.get('id')} was to be published as that of {self.id}.")
+        try:
+            canonical(result)
+        except ValueError:
+            raise UnmaskError(
+                f"The result of {self.name} holds a number that is not finite, so it was not published."
+            ) from None
+        return publish_once(self.folder / "result.json", result)
+
+    def write_summary(self, summary: str) -> None:
+        """Put the result in the layout of older scripts beside it."""
+        write_atomically(self.folder / "summary.json", summary)
+
+    def retract(self, reason: str) -> None:
+        """Keep the result out of every table from now on; it stays on record with the reason."""
+        if not reason.strip():
+            raise UnmaskError("A retraction needs a reason; say what is wrong with the result.")
+        if not (self.folder / "result.json").exists():
+            raise UnmaskError(f"{self.name} has no result that could be retracted.")
+        told = {
+            "schema": 1,
+            "id": self.id,
+            "reason": redacted(reason.strip()),
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        if not publish_once(self.folder / "retracted.json", told):
+            raise UnmaskError(f"{self.name} was retracted before; its reason is in retracted.json.")
+
+    def retraction(self) -> dict[str, Any] | None:
+        """Reason and time of a retraction; a damaged one still retracts."""
+        try:
+            return read_json_if_there(self.folder / "retracted.json")
+        except UnmaskError as error:
+            return {"schema": 1, "id": self.id, "reason": str(error), "time": None}
+
+    # Attempts.
+
+    def attempts(self) -> list[Attempt]:
+        """All attempts by their number."""
+        return attempts_in(self.folder / "attempts")
+
+    def new_attempt(self) -> Attempt:
+        """Begin an attempt in a folder of its own."""
+        return Attempt.create(self.folder / "attempts", self.id)
+
+    def answers(self) -> dict[str, dict[str, Any]]:
+        """All answers of all attempts by their key; of several for one key the first counts."""
+        found: dict[str, dict[str, Any]] = {}
+        for attempt in self.attempts():
+            for line in attempt.answers():
+                found.setdefault(str(line.get("key")), line)
+        return found
+
+    # Ways out.
+
+    def set_aside(self) -> Path | None:
+        """Move result and attempts to previous/NNNN, so that the run begins anew; None where there is nothing."""
+        present = [name for name in RESULT_FILES if (self.folder / name).exists()]
+        if not present:
+            return None
+        place = _numbered(self.folder / "previous")
+        try:
+            for name in present:
+                (self.folder / name).rename(place / name)
+        except OSError as error:
+            raise UnmaskError(f"{self.folder} cannot be changed ({error.strerror}).") from error
+        sync_folder(self.folder)
+        return place
+
+    def remove(self) -> None:
+        """Delete the run with everything in it; a reader never meets half of it."""
+        doomed = self.folder.with_name(f".removed.{self.name}.{secrets.token_hex(4)}")
+        try:
+            self.folder.rename(doomed)
+            shutil.rmtree(doomed)
+        except OSError as error:
+            raise UnmaskError(f"{self.folder} cannot be removed ({error.strerror}).") from error
+
+    @property
+    def _mend(self) -> str:
+        return f"remove it with `unmask rm {self.id}`, then run again"
+
+    @property
+    def _again(self) -> str:
+        return "delete that file and run again: it is written anew"
+
+
+def _numbered(folder: Path) -> Path:
+    """A new folder with the next number."""
+    make_folder(folder)
+    number = max((int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal()), default=0)
+    while True:
+        number += 1
+        try:
+            (folder / f"{number:04}").mkdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UnmaskError(f"{folder} cannot be written to ({error.strerror}).") from error
+        return folder / f"{number:04}"

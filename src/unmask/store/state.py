@@ -1,0 +1,115 @@
+"""What became of a run: computed from its files each time, never written down.
+
+Knows the files of a run and what a scheduler said of it, as the caller tells it. A process on this machine is
+looked up; one elsewhere counts as living while its heartbeat is young.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from unmask.errors import UnmaskError
+from unmask.store.attempt import Attempt
+from unmask.store.index import listing, read_record
+from unmask.store.process import lives
+from unmask.store.run_folder import RunFolder
+from unmask.store.store import Store
+
+Status = Literal["done", "retracted", "running", "pending", "interrupted", "failed", "missing"]
+Jobs = Mapping[str, str]
+"""Run id to the scheduler's word for its job, such as RUNNING or PENDING."""
+
+HEARTBEAT_SECONDS = 120.0
+RUNNING = {"RUNNING", "COMPLETING", "RESIZING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"}
+PENDING = {
+    "PENDING",
+    "CONFIGURING",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+}
+SILENT = {"", "UNKNOWN"}
+"""The scheduler was not asked or did not answer."""
+NO_RESULT = "stopped without a result; `unmask run` goes on from there"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a run stands."""
+
+    status: Status
+    reason: str | None = None
+    """Why it failed or was retracted."""
+    attempt: str | None = None
+    """Number of the newest attempt."""
+    host: str | None = None
+    done: int | None = None
+    total: int | None = None
+    """Answers of the newest attempt, as it told them."""
+
+
+def states(store: Store, jobs: Jobs | None = None, now: float | None = None) -> Iterator[tuple[str, State]]:
+    """Name and state of every run; results are looked up in the index."""
+    found = listing(store)
+    for name in found.names:
+        record = found.records.get(name)
+        if record is not None:
+            yield name, _finished(record.retraction, record.attempt, record.host)
+        elif name in found.damaged:
+            yield name, State("failed", found.damaged[name])
+        else:
+            yield name, _unfinished(RunFolder(store.runs_folder / name), jobs or {}, now)
+
+
+def state_of(run: RunFolder, jobs: Jobs | None = None, now: float | None = None) -> State:
+    """The state of one run, from its files."""
+    if not (run.folder / "result.json").exists():
+        return _unfinished(run, jobs or {}, now)
+    try:
+        record = read_record(run)
+    except UnmaskError as error:
+        return State("failed", str(error))
+    return _finished(record.retraction, record.attempt, record.host)
+
+
+def _finished(retraction: str | None, attempt: str | None, host: str | None) -> State:
+    return State("done" if retraction is None else "retracted", retraction, attempt, host)
+
+
+def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
+    attempts = run.attempts()
+    word = jobs.get(run.id, "").split(" ")[0].rstrip("+").upper()
+    if not attempts:
+        return State("running" if word in RUNNING else "pending" if word in PENDING else "missing")
+    for attempt in reversed(attempts):
+        if attempt.failure() is None and _is_alive(attempt, word, now):
+            return _with_attempt("running", None, attempt)
+    newest = attempts[-1]
+    failure = newest.failure()
+    if word in RUNNING or word in PENDING:
+        return _with_attempt("running" if word in RUNNING else "pending", None, newest)
+    if failure is not None:
+        return _with_attempt("failed", str(failure.get("reason")), newest)
+    return _with_attempt("interrupted", NO_RESULT if word in SILENT else f"{word}: {NO_RESULT}", newest)
+
+
+def _is_alive(attempt: Attempt, word: str, now: float | None) -> bool:
+    record = attempt.record()
+    seen = lives(record)
+    if seen is not None:
+        return seen
+    slurm = record.get("slurm")
+    if word not in RUNNING | SILENT and isinstance(slurm, dict) and slurm.get("job"):
+        return False
+    beat = attempt.last_beat()
+    # Clocks of two machines differ both ways, and one may have been set back.
+    return beat is not None and abs((time.time() if now is None else now) - beat) < HEARTBEAT_SECONDS
+
+
+def _with_attempt(status: Status, reason: str | None, attempt: Attempt) -> State:
+    done, total = attempt.reached() or (None, None)
+    host = attempt.record().get("host")
+    return State(status, reason, attempt.number, None if host is None else str(host), done, total)

@@ -1,0 +1,132 @@
+"""The store: a folder with a folder for every run. What is there is found on disk; nothing is kept in memory.
+
+Knows how runs are named and found. An id is a hash of what identifies a result, never of where it is computed.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.store.files import canonical, make_folder, publish_once, read_json, sync_folder
+from unmask.store.run_folder import RunFolder
+
+DEFAULT = "results"
+VARIABLE = "UNMASK_STORE"
+ID_DIGITS = 16
+LONGEST_NAME = 80
+SHOWN = 5
+
+
+def run_id(identity: Mapping[str, Any]) -> str:
+    """The id of whatever has this identity."""
+    try:
+        return hashlib.sha256(canonical(identity)).hexdigest()[:ID_DIGITS]
+    except (TypeError, ValueError) as error:
+        raise UnmaskError(f"The identity of a run must be plain, finite JSON: {error}.") from None
+
+
+def folder_name(identity: Mapping[str, Any]) -> str:
+    """Task, policy and id: what a person reads in a listing."""
+    task = identity.get("task")
+    name = task.get("name") if isinstance(task, Mapping) else task
+    policy = identity.get("policy")
+    kind = "timing" if identity.get("kind") == "timing" else (policy or {}).get("kind", "full")
+    return f"{_plain(str(name))}-{_plain(str(kind))}-{run_id(identity)}"
+
+
+class Store:
+    """All runs, experiments and imported summaries below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def at(cls, path: Path | str | None = None) -> "Store":
+        """The store in a folder, in that of UNMASK_STORE, or in `results` here; it need not exist yet."""
+        root = Path(path or os.environ.get(VARIABLE) or DEFAULT).expanduser()
+        if root.exists() and not root.is_dir():
+            raise UnmaskError(f"{root} is a file; a store is a folder, so choose another --store.")
+        return cls(root)
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r})"
+
+    @property
+    def runs_folder(self) -> Path:
+        """Where the runs are."""
+        return self.root / "runs"
+
+    def run(self, identity: Mapping[str, Any], worker: Mapping[str, Any] | None = None) -> RunFolder:
+        """The run with this identity, made if it is new; settings of the worker are brought up to date."""
+        run = RunFolder(self.runs_folder / folder_name(identity))
+        if not run.folder.is_dir():
+            make_folder(run.folder)
+            sync_folder(self.runs_folder)
+        frozen = {"schema": 1, "id": run.id, "identity": identity}
+        if not publish_once(run.folder / "run.json", frozen):
+            _check_same(run, identity)
+        if worker is not None:
+            run.set_worker(worker)
+        return run
+
+    def find(self, identity: Mapping[str, Any]) -> RunFolder:
+        """The run with this identity, whether or not it exists; nothing is written."""
+        return RunFolder(self.runs_folder / folder_name(identity))
+
+    def open(self, name: str | Path) -> RunFolder:
+        """The run with this id, folder or name, or the only one that begins so."""
+        folder = Path(name)
+        if len(folder.parts) > 1 and (folder / "run.json").exists():
+            return RunFolder(folder.resolve())
+        wanted = folder.name
+        names = list(self.names())
+        exact = [one for one in names if wanted in (one, one.rpartition("-")[2])]
+        found = exact or [one for one in names if wanted and _begins(one, wanted)]
+        if not found:
+            raise UnmaskError(f"There is no run {str(name)!r} in {self.root}; `unmask status` lists them.")
+        if len(found) > 1:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            raise UnmaskError(
+                f"{wanted!r} could be {', '.join(found[:SHOWN])}{more}; give more of the name or the id."
+            )
+        return RunFolder(self.runs_folder / found[0])
+
+    def names(self) -> list[str]:
+        """Names of all run folders, sorted."""
+        try:
+            with os.scandir(self.runs_folder) as entries:
+                return sorted(
+                    entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise UnmaskError(f"{self.runs_folder} cannot be read ({error.strerror}).") from None
+
+    def runs(self) -> Iterator[RunFolder]:
+        """All runs by name."""
+        return (RunFolder(self.runs_folder / name) for name in self.names())
+
+
+def _check_same(run: RunFolder, identity: Mapping[str, Any]) -> None:
+    held = read_json(run.folder / "run.json", "delete that file and run again: it is written anew").get(
+        "identity"
+    )
+    if canonical(held) != canonical(identity):
+        raise UnmaskError(
+            f"{run.folder / 'run.json'} holds another identity than the run that belongs there; it was edited or "
+            f"copied, so remove the run with `unmask rm {run.id}` and run again."
+        )
+
+
+def _begins(name: str, wanted: str) -> bool:
+    return name.startswith(wanted) or name.rpartition("-")[2].startswith(wanted)
+
+
+def _plain(text: str) -> str:
+    """Text that is safe as part of a folder's name on every system."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", text).strip("._")[:LONGEST_NAME] or "unnamed"

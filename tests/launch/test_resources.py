@@ -1,0 +1,115 @@
+"""Resources become the words of sbatch, and what cannot be right is refused before anything is submitted."""
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from light_jobs import light_jobs, script_job
+
+from unmask.errors import UnmaskError
+from unmask.launch import read_resources, submit
+
+
+def test_options_in_sbatchs_words() -> None:
+    resources = read_resources(
+        {
+            "gpus": 1,
+            "gpu_type": "rtx_6000",
+            "cpus": 4,
+            "memory_gb": 32,
+            "partition": "gpu",
+            "exclude": "node[1-3]",
+            "sbatch": {"mail_user": "me@example.org", "--exclusive": True, "nice": 5, "contiguous": False},
+        }
+    )
+    assert resources.options() == {
+        "requeue": True,
+        "gres": "gpu:rtx_6000:1",
+        "cpus-per-task": 4,
+        "mem": "32768M",
+        "partition": "gpu",
+        "exclude": "node[1-3]",
+        "mail-user": "me@example.org",
+        "exclusive": True,
+        "nice": 5,
+    }
+
+
+def test_gpus_without_a_type_and_no_gpus() -> None:
+    assert read_resources({"gpus": 2}).gres == "gpu:2"
+    assert "gres" not in read_resources({}).options()
+    assert "no-requeue" in read_resources({"requeue": False}).options()
+
+
+def test_the_warning_comes_early_enough_but_not_at_the_start() -> None:
+    assert [read_resources({"minutes": minutes}).warning_seconds for minutes in (1, 10, 240)] == [15, 60, 120]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"gpu": 1}, "unknown field `gpu`.*gpus, gpu_type"),
+        ({"cpus": "four"}, r"Expected `int`, got `str` - at `\$.cpus`"),
+        ({"cpus": 0}, "cpus must be at least 1, not 0"),
+        ({"parallel": 0}, "parallel must be at least 1"),
+        ({"gpus": -1}, "gpus must be at least 0"),
+        ({"sbatch": {"array": "0-3"}}, "may not set `array`"),
+        ({"sbatch": {"open_mode": "truncate"}}, "may not set `open-mode`"),
+    ],
+)
+def test_wrong_resources_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnmaskError, match=message):
+        read_resources(fields)
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"setup": ["export HF_TOKEN=hf_abcdefghijklmnopqrst"]},
+        {"setup": ["login my-own-secret"]},
+        {"sbatch": {"comment": "my-own-secret"}},
+    ],
+)
+def test_a_token_is_never_written_into_a_script(
+    resources: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "my-own-secret")
+    with pytest.raises(UnmaskError, match="access token") as refusal:
+        next(submit(light_jobs(tmp_path, 1), tmp_path, resources))
+    assert "my-own-secret" not in str(refusal.value)
+    assert "hf_abc" not in str(refusal.value)
+
+
+def test_a_token_in_the_command_is_refused(tmp_path: Path) -> None:
+    job = script_job(tmp_path / "run", "token = 'hf_abcdefghijklmnopqrst'")
+    with pytest.raises(UnmaskError, match="access token"):
+        next(submit([job], tmp_path, {}))
+
+
+def test_without_sbatch_a_sentence_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnmaskError, match="no sbatch here; use a login node"):
+        next(submit(light_jobs(tmp_path, 1), tmp_path, {}))
+
+
+def test_without_submitit_a_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    real = builtins.__import__
+
+    def without_submitit(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "submitit":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_submitit)
+    with pytest.raises(UnmaskError, match=r"pip install 'unmask\[slurm\]'"):
+        next(submit(light_jobs(tmp_path, 1), tmp_path, {}))
+
+
+def test_a_path_that_sbatch_would_misread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnmaskError, match="has a % in its path"):
+        next(submit(light_jobs(tmp_path, 1), tmp_path / "50%j", {}))

@@ -1,0 +1,183 @@
+"""Provenance: which code and which machine, and no secret."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.store.environment import environment, gpus
+from unmask.store.git_state import git_state
+from unmask.store.redaction import HIDDEN, redacted, redacted_arguments
+
+FIELDS = {
+    *("commit", "dirty", "diff_sha256", "packages", "python", "system", "cpu", "cores", "memory_gb", "gpus"),
+    *("cuda", "host", "argv", "slurm", "seed", "device", "dtype", "threads", "batch_size"),
+}
+
+
+def here(**changes: Any) -> dict[str, Any]:
+    told = {"device": "cpu", "dtype": "float32", "threads": 1, "batch_size": 4, "seed": 0, "cuda": None}
+    return environment(**{**told, **changes})
+
+
+def test_the_environment_has_the_fields_of_the_contract() -> None:
+    found = here()
+    assert set(found) == FIELDS
+    assert found["packages"]["msgspec"]
+    assert found["cores"] >= 1
+    assert found["memory_gb"] > 0
+    assert (found["device"], found["batch_size"]) == ("cpu", 4)
+
+
+def test_no_token_reaches_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "a plain word as token")
+    monkeypatch.setattr(
+        sys, "argv", ["unmask", "--token=abc123", "--password", "xyz789", "a plain word as token"]
+    )
+    text = str(here())
+    for secret in ("abc123", "xyz789", "plain word"):
+        assert secret not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--token", "abc", "run"], ["--token", HIDDEN, "run"]),
+        (["--hf-token=abc"], [f"--hf-token={HIDDEN}"]),
+        (["HF_TOKEN=abc"], [f"HF_TOKEN={HIDDEN}"]),
+        (["--api-key", "abc"], ["--api-key", HIDDEN]),
+        (["hf_AbCdEfGhIjKlMn"], [HIDDEN]),
+        (["https://me:word@host/x"], [f"https://{HIDDEN}@host/x"]),
+        (["--mask-token-id", "5"], ["--mask-token-id", "5"]),
+        (["--max-new-tokens", "16"], ["--max-new-tokens", "16"]),
+        (["recipes/00_baseline", "--limit", "5"], ["recipes/00_baseline", "--limit", "5"]),
+    ],
+)
+def test_arguments_lose_their_secrets_and_nothing_else(given: list[str], kept: list[str]) -> None:
+    assert redacted_arguments(given) == kept
+
+
+@given(
+    st.text(alphabet="abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", min_size=20),
+    st.text(),
+    st.text(),
+)
+def test_a_token_disappears_from_any_text(token: str, before: str, after: str) -> None:
+    assert token not in redacted(f"{before} hf_{token} {after}") or token in before + after
+
+
+# Git.
+
+
+def git(folder: Path, *arguments: str) -> None:
+    settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *settings, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    code = tmp_path / "src" / "package"
+    code.mkdir(parents=True)
+    (code / "__init__.py").write_text("a = 1\n")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return code
+
+
+def test_clean_changed_and_new_code_are_told_apart(checkout: Path) -> None:
+    clean = git_state(checkout)
+    assert (clean["dirty"], clean["diff_sha256"]) == (False, None)
+    assert len(clean["commit"]) == 40
+    (checkout / "__init__.py").write_text("a = 2\n")
+    changed = git_state(checkout)
+    assert (changed["dirty"], changed["commit"]) == (True, clean["commit"])
+    (checkout / "new.py").write_text("b = 1\n")
+    added = git_state(checkout)
+    (checkout / "new.py").write_text("b = 2\n")
+    edited = git_state(checkout)
+    assert len({state["diff_sha256"] for state in (changed, added, edited)}) == 3
+    (checkout / "new.py").unlink()
+    assert git_state(checkout) == changed
+
+
+def test_notes_results_and_caches_do_not_make_code_differ(checkout: Path) -> None:
+    clean = git_state(checkout)
+    (checkout.parents[1] / "results").mkdir()
+    (checkout.parents[1] / "results" / "result.json").write_text("{}")
+    (checkout.parents[1] / ".gitignore").write_text("*.pyc\n*.tmp\n")
+    (checkout / "cache.pyc").write_text("")
+    assert git_state(checkout) == clean
+
+
+def test_code_installed_inside_another_checkout_has_no_commit(checkout: Path) -> None:
+    installed = checkout.parents[1] / "site-packages" / "package"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").touch()
+    assert git_state(installed) == {"commit": None, "dirty": None, "diff_sha256": None}
+
+
+def test_without_git_nothing_is_claimed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert git_state(checkout) == {"commit": None, "dirty": None, "diff_sha256": None}
+
+
+# GPUs.
+
+TWO = "0, Quadro RTX 6000, GPU-aaaa, 575.57.08, 24024\n1, Quadro RTX 6000, GPU-bbbb, 575.57.08, [N/A]\n"
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{TWO}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["GPU-aaaa", "GPU-bbbb"]),
+        ("1", ["GPU-bbbb"]),
+        ("1,0", ["GPU-bbbb", "GPU-aaaa"]),
+        ("GPU-aa", ["GPU-aaaa"]),
+        ("", []),
+        ("MIG-1", ["GPU-aaaa", "GPU-bbbb"]),
+    ],
+)
+@pytest.mark.usefixtures("two_gpus")
+def test_the_gpus_are_those_the_process_may_use(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: list[str]
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = gpus()
+    assert [gpu["uuid"] for gpu in found] == expected
+    memories = {"GPU-aaaa": 23.46, "GPU-bbbb": None}
+    assert all(gpu["memory_gb"] == memories[gpu["uuid"]] for gpu in found)
+
+
+def test_a_missing_or_failing_nvidia_smi_means_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus() == []
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed, a, b, c, d'\nexit 9\n")
+    program.chmod(0o755)
+    assert gpus() == []
+
+
+@pytest.mark.parametrize("module", ["state", "export", "environment", "foreign", "experiments"])
+def test_the_store_imports_nothing_heavy(module: str) -> None:
+    heavy = "('torch', 'transformers', 'lm_eval', 'datasets', 'numpy', 'pyarrow')"
+    program = f"import sys, unmask.store.{module}; print([name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"

@@ -1,0 +1,286 @@
+"""Runs are found by identity, name or id; attempts never share a number; a result is published once."""
+
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from store_cases import done, identity, result, timing_identity
+
+from unmask.errors import UnmaskError
+from unmask.store import Attempt, Store, run_id
+from unmask.store import attempt as attempt_module
+
+# Names and ids.
+
+
+def test_an_id_is_the_hash_of_the_identity_alone() -> None:
+    one = identity()
+    assert run_id(one) == run_id(json.loads(json.dumps(one, indent=3)))
+    assert run_id(one) != run_id(identity(k=3))
+    assert len(run_id(one)) == 16
+    with pytest.raises(UnmaskError, match="plain, finite JSON"):
+        run_id({"value": float("nan")})
+
+
+def test_folders_are_named_by_task_policy_and_id(store: Store) -> None:
+    assert store.run(identity()).name == f"gsm8k-layer_reuse-{run_id(identity())}"
+    assert store.run(timing_identity()).name == f"gsm8k-timing-{run_id(timing_identity())}"
+    assert store.run({"task": {"name": "mbpp"}}).name.startswith("mbpp-full-")
+
+
+@given(st.text())
+def test_no_task_name_leaves_the_store(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    store = Store.at(tmp_path_factory.mktemp("store"))
+    run = store.run({"task": {"name": name}})
+    assert run.folder.parent == store.runs_folder
+    assert [found.name for found in store.runs()] == [run.name]
+
+
+def test_the_store_is_the_given_the_named_or_the_usual_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNMASK_STORE", raising=False)
+    assert Store.at().root == Path("results")
+    monkeypatch.setenv("UNMASK_STORE", str(tmp_path / "named"))
+    assert Store.at().root == tmp_path / "named"
+    assert Store.at(tmp_path).root == tmp_path
+    (tmp_path / "file").touch()
+    with pytest.raises(UnmaskError, match="a store is a folder"):
+        Store.at(tmp_path / "file")
+    assert list(Store.at().runs()) == []
+    assert not (tmp_path / "named").exists()
+
+
+def test_runs_are_opened_by_id_name_folder_and_unique_beginning(store: Store) -> None:
+    run, other = store.run(identity("gsm8k")), store.run(identity("mmlu"))
+    for name in (run.id, run.name, str(run.folder), run.folder, run.id[:6], "gsm8k", "gsm8k-layer"):
+        assert store.open(name).folder.resolve() == run.folder.resolve()
+    store.run(identity("gsm8k", k=3))
+    with pytest.raises(UnmaskError, match=r"could be gsm8k-.*, gsm8k-.*; give more"):
+        store.open("gsm8k")
+    for name in ("zzzz", "", "nowhere/zzzz"):
+        with pytest.raises(UnmaskError, match="There is no run"):
+            store.open(name)
+    assert store.open(other.id).identity == identity("mmlu")
+
+
+def test_an_identity_is_frozen_and_the_worker_is_not(store: Store) -> None:
+    run = store.run(identity(), {"cpus": 1})
+    before = (run.folder / "run.json").stat().st_mtime_ns
+    again = store.run(identity(), {"cpus": 8})
+    assert again.identity == identity()
+    assert run.worker == {"cpus": 8}
+    assert (run.folder / "run.json").stat().st_mtime_ns == before
+    store.run(identity())
+    assert run.worker == {"cpus": 8}
+
+
+def test_a_run_json_with_another_identity_is_refused(store: Store) -> None:
+    run = store.run(identity())
+    other = store.run(identity(k=3))
+    (run.folder / "run.json").write_bytes((other.folder / "run.json").read_bytes())
+    with pytest.raises(UnmaskError, match=f"another identity.*unmask rm {run.id}"):
+        store.run(identity())
+    (run.folder / "run.json").write_text('{"schema": 1, "identity"')
+    with pytest.raises(UnmaskError, match=r"run.json is damaged or cut short .*it is written anew"):
+        store.run(identity())
+    (run.folder / "run.json").write_text("{}")
+    with pytest.raises(UnmaskError, match="holds no identity"):
+        _ = store.open(run.id).identity
+    (run.folder / "run.json").unlink()
+    assert store.run(identity()).identity == identity()
+
+
+# Attempts.
+
+
+def test_attempts_have_numbers_and_never_a_clock(store: Store) -> None:
+    run = store.run(identity())
+    first, second = run.new_attempt(), run.new_attempt()
+    os.utime(first.folder, (4e9, 4e9))
+    assert [attempt.number for attempt in run.attempts()] == ["0001", "0002"]
+    (run.folder / "attempts" / "9999").mkdir()
+    assert [run.new_attempt().number for _ in range(2)] == ["10000", "10001"]
+    assert [attempt.number for attempt in run.attempts()][-3:] == ["9999", "10000", "10001"]
+    assert second.record()["run"] == run.id
+
+
+def test_attempts_that_begin_at_once_get_different_numbers(store: Store) -> None:
+    run = store.run(identity())
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(lambda _: run.new_attempt().number, range(24)))
+    assert sorted(numbers) == [f"{number:04}" for number in range(1, 25)]
+    assert sorted(entry.name for entry in (run.folder / "attempts").iterdir()) == sorted(numbers)
+
+
+def test_an_attempt_tells_where_it_runs_and_keeps_secrets(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["unmask", "run-one", "--token", "abc", "hf_abcdefghijklmnop"])
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    monkeypatch.setenv("HF_TOKEN", "a very secret word")
+    attempt = store.run(identity()).new_attempt()
+    record = attempt.record()
+    assert record["pid"] == os.getpid()
+    assert record["slurm"]["job"] == "77"
+    assert record["slurm"]["array_task"] == "3"
+    assert attempt.fail("the hub refused a very secret word")
+    text = "".join(file.read_text() for file in attempt.folder.iterdir())
+    for secret in ("abc", "hf_", "secret"):
+        assert secret not in text
+    assert attempt.failure()["reason"] == "the hub refused [hidden]"
+
+
+def test_answers_are_merged_and_the_first_of_a_key_counts(store: Store) -> None:
+    run = store.run(identity())
+    first, second = run.new_attempt(), run.new_attempt()
+    second.answer("b", {"from": 2})
+    second.answer("c", {"from": 2})
+    second.close()
+    first.answer("a", {"from": 1})
+    first.answer("b", {"from": 1})
+    first.close()
+    with (first.folder / "answers.jsonl").open("ab") as stream:
+        stream.write(b'{"key": "c", "fr')
+    assert {key: line["from"] for key, line in run.answers().items()} == {"a": 1, "b": 1, "c": 2}
+
+
+def test_a_damaged_attempt_is_named_with_how_to_go_on(store: Store) -> None:
+    run = store.run(identity())
+    attempt = run.new_attempt()
+    (attempt.folder / "answers.jsonl").write_bytes(b'{"key":1}\nxx\n{"key":2}\n')
+    with pytest.raises(UnmaskError, match=r"Line 2 of .*delete the folder .*0001 and run again"):
+        run.answers()
+
+
+def test_answers_wait_for_a_flush_and_not_for_ever(store: Store) -> None:
+    run = store.run(identity())
+    attempt = run.new_attempt()
+    attempt.answer("0", {})
+    assert run.answers() == {}
+    attempt.flush()
+    assert list(run.answers()) == ["0"]
+    for number in range(1, attempt_module.BUFFERED_LINES + 1):
+        attempt.answer(str(number), {})
+    assert len(run.answers()) == attempt_module.BUFFERED_LINES + 1
+    attempt.close()
+
+
+def test_progress_is_written_seldom_and_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = store.run(identity()).new_attempt()
+    now = [100.0]
+    monkeypatch.setattr(attempt_module.time, "monotonic", lambda: now[0])
+    assert attempt.reached() is None
+    attempt.progress(1, 9)
+    attempt.progress(2, 9)
+    assert attempt.reached() == (1, 9)
+    now[0] += 1
+    attempt.progress(3, 9)
+    attempt.progress(9, 9)
+    assert attempt.reached() == (9, 9)
+
+
+def test_a_heartbeat_keeps_an_attempt_young(store: Store) -> None:
+    attempt = store.run(identity()).new_attempt()
+    attempt.progress(3, 9)
+    file = attempt.folder / "progress"
+    with attempt.beating(0.001):
+        os.utime(file, (1, 1))
+        for _ in range(5000):
+            if file.stat().st_mtime > 1:
+                break
+            attempt_module.time.sleep(0.001)
+    assert attempt.last_beat() > 1
+    assert attempt.reached() == (3, 9)
+
+
+def test_samples_are_written_whole_or_not_at_all(store: Store) -> None:
+    attempt = store.run(identity()).new_attempt()
+    with pytest.raises(ZeroDivisionError):
+        attempt.samples({"id": 1 // (3 - number)} for number in range(9))
+    assert [file.name for file in attempt.folder.iterdir()] == ["attempt.json"]
+    attempt.samples({"id": number} for number in range(3))
+    assert [row["id"] for row in attempt.read_samples()] == [0, 1, 2]
+
+
+# Results.
+
+
+def test_the_first_result_stays_and_others_are_told_so(store: Store) -> None:
+    run = done(store, value=0.5)
+    assert run.publish(result(run, 0.9)) is False
+    assert run.result()["value"] == 0.5
+
+
+def test_a_result_of_another_run_or_without_a_finite_value_is_not_published(store: Store) -> None:
+    run, other = store.run(identity()), store.run(identity(k=3))
+    with pytest.raises(UnmaskError, match="was to be published as that of"):
+        run.publish(result(other))
+    with pytest.raises(UnmaskError, match="not finite, so it was not published"):
+        run.publish(result(run, float("nan")))
+    assert run.result() is None
+
+
+def test_a_result_cut_short_says_how_to_mend_it(store: Store) -> None:
+    run = done(store)
+    file = run.folder / "result.json"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(
+        UnmaskError, match=rf"result.json is damaged or cut short .*`unmask rm {run.id}`, then"
+    ):
+        run.result()
+
+
+def test_a_retracted_result_stays_with_its_reason(store: Store) -> None:
+    run = store.run(identity())
+    with pytest.raises(UnmaskError, match="no result"):
+        run.retract("wrong data")
+    run.publish(result(run))
+    with pytest.raises(UnmaskError, match="needs a reason"):
+        run.retract("  ")
+    run.retract("wrong data")
+    with pytest.raises(UnmaskError, match="was retracted before"):
+        run.retract("again")
+    assert run.retraction()["reason"] == "wrong data"
+    assert run.result()["value"] == 0.75
+    (run.folder / "retracted.json").write_text("{")
+    assert "damaged" in run.retraction()["reason"]
+
+
+def test_a_run_set_aside_begins_anew_and_keeps_the_old_result(store: Store) -> None:
+    run = store.run(identity())
+    assert run.set_aside() is None
+    attempt = run.new_attempt()
+    attempt.answer("a", {})
+    attempt.close()
+    run.publish(result(run, 0.5))
+    place = run.set_aside()
+    assert place is not None
+    assert (run.result(), run.answers(), run.attempts()) == (None, {}, [])
+    assert json.loads((place / "result.json").read_text())["value"] == 0.5
+    assert run.publish(result(run, 0.75))
+    assert run.set_aside().name == "0002"
+
+
+def test_a_removed_run_is_gone(store: Store) -> None:
+    run, other = done(store), done(store, k=3)
+    run.remove()
+    assert [found.name for found in store.runs()] == [other.name]
+    assert [entry.name for entry in store.runs_folder.iterdir()] == [other.name]
+    with pytest.raises(UnmaskError, match="cannot be removed"):
+        run.remove()
+
+
+def test_reading_an_attempt_writes_nothing(store: Store) -> None:
+    folder = store.run(identity()).new_attempt().folder
+    before = sorted(entry.name for entry in folder.iterdir())
+    attempt = Attempt(folder)
+    attempt.close()
+    assert (attempt.failure(), attempt.reached(), list(attempt.answers())) == (None, None, [])
+    assert sorted(entry.name for entry in folder.iterdir()) == before
