@@ -9,21 +9,22 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test test-all lint system-deps bench clean help
 
 help:
-	@echo "make demo         install, then watch the decoder unmask an answer"
+	@echo "make demo         install, then run a sweep on the embedded model and report on it"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
 	@echo "make bench        install, then measure decoding and reuse against the references"
-	@echo "make system-deps  optional Debian packages that some tests use"
+	@echo "make system-deps  optional Debian packages that some tests use: SLURM and Chromium (as root)"
 
 # torch comes first and pinned: an open range would fetch gigabytes of another build.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install torch -c constraints.txt
-	$(PIP) install -e ".[dev,eval]" -c constraints.txt
+	$(PIP) install -e ".[dev,eval,slurm]" -c constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/unmask run recipes/00_baseline_embedded --slots 2
+	@$(BIN)/unmask report 00_baseline_embedded
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -41,15 +42,12 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/reuse.py
 
-# Debian packages that tests use where they are present; none yet.
-SYSTEM_PACKAGES :=
+# Tests use these where they are present: a private SLURM with and without accounting, and a browser.
+SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge slurmdbd mariadb-server chromium
 
 system-deps:
-ifneq ($(strip $(SYSTEM_PACKAGES)),)
-	apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SYSTEM_PACKAGES)
-else
-	@echo "No system packages are needed."
-endif
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM_PACKAGES)
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

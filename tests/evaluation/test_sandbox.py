@@ -122,6 +122,27 @@ def test_endless_program(source: str) -> None:
     assert len(outcome.stdout_tail) <= 4096
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the system tells no processor time")
+def test_the_limit_is_processor_time_so_waiting_fails_no_program() -> None:
+    assert run_program("import time; time.sleep(0.8)", timeout=0.5).passed
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the system tells no processor time")
+def test_processor_time_is_that_of_all_processes_together() -> None:
+    """Each child works for less than the limit and is gone; together they work for longer."""
+    source = (
+        "import os, time\n"
+        "for _ in range(40):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        while time.process_time() < 0.2: pass\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+    )
+    assert run_program(source, timeout=2).reason == "timeout"
+    assert run_program(source, timeout=20).passed
+
+
 def test_output_is_cut_to_its_tail() -> None:
     outcome = run_program("print('x' * 5_000_000); print('end')", timeout=20)
     assert outcome.passed

@@ -87,16 +87,8 @@ class SlurmLab:
         return answer.stdout.strip()
 
     def processes(self) -> list[psutil.Process]:
-        """Every process that knows of this SLURM by its environment: steps of jobs, and the jobs themselves."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                mine = process.pid != os.getpid() and process.pid not in {
-                    d.pid for d in self._daemons.values()
-                }
-                if mine and process.environ().get("SLURM_CONF") == str(self.layout.conf):
-                    found.append(process)
-        return found
+        """Every process of this SLURM: daemons, steps of jobs, and the jobs themselves."""
+        return processes_of(self.layout.conf)
 
     def _start(self) -> None:
         # A short path: those of sockets end at 107 bytes.
@@ -186,6 +178,17 @@ class SlurmLab:
 
     def _log(self, name: str) -> str:
         return (self.layout.root / "log" / name).read_text(errors="replace")[-2000:]
+
+
+def processes_of(conf: Path) -> list[psutil.Process]:
+    """Living processes that know of a SLURM by their environment, other than this one."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            mine = process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE
+            if not mine and process.environ().get("SLURM_CONF") == str(conf):
+                found.append(process)
+    return found
 
 
 def _where(program: str) -> str | None:

@@ -1,9 +1,13 @@
 """Nine runs, interruptions and refusals on a real SLURM without accounting."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import slurm_lab
 from cluster_jobs import ids, signal_job, submit_all, wait_for_end, written
 from light_jobs import answered, light_job, light_jobs, result, script_job, seen, wait_until
 from slurm_lab import SlurmLab
@@ -27,12 +31,12 @@ def test_an_array_of_nine_without_an_exported_environment(
 ) -> None:
     monkeypatch.setenv("MARKER", "exported")
     jobs = light_jobs(tmp_path / "a store", 9, items=2, seconds=0.1)
-    submitted = submit_all(jobs, tmp_path / "a store" / "slurm", parallel=2, sbatch={"export": "NONE"})
+    submitted = submit_all(jobs, tmp_path / "a store" / "slurm", parallel=3, sbatch={"export": "NONE"})
     array = submitted[0].job_id.split("_")[0]
     assert ids(submitted) == [f"{array}_{index}" for index in range(9)]
     states = wait_for_end(submitted)
     assert {state.state for state in states.values()} == {"COMPLETED"}
-    assert overlap(jobs) <= 2
+    assert overlap(jobs) <= 3
     for job in jobs:
         (saw,) = seen(job)
         assert saw["marker"] is None
@@ -127,6 +131,19 @@ def test_a_job_can_submit_jobs(slurm: SlurmLab, tmp_path: Path, monkeypatch: pyt
     (submitted,) = submit_all(light_jobs(tmp_path, 1), tmp_path / "slurm", sbatch={"hold": True})
     assert job_states([submitted.job_id])[submitted.job_id].phase == "pending"
     cancel([submitted.job_id])
+
+
+def test_no_daemon_outlives_the_process_that_started_it(slurm: SlurmLab) -> None:
+    lab = subprocess.Popen(
+        [sys.executable, slurm_lab.__file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert lab.stdout is not None
+    conf = Path(lab.stdout.readline().decode().split()[1].partition("=")[2])
+    assert len(slurm_lab.processes_of(conf)) >= 4
+    lab.kill()
+    lab.communicate()
+    wait_until(lambda: not slurm_lab.processes_of(conf), "the daemons to end")
+    shutil.rmtree(conf.parent)
 
 
 @pytest.mark.slow

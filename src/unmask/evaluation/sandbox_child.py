@@ -38,6 +38,9 @@ class Job:
     source: str
     workdir: str
     timeout: float
+    """Seconds of processor time."""
+    patience: float
+    """Seconds on the wall."""
     memory_bytes: int
     layers: list[str]
 
@@ -55,14 +58,14 @@ class Watch:
     pending: bytes = b""
     deadline: float = field(default_factory=lambda: time.monotonic() + SETUP_SECONDS)
 
-    def read_line(self, line: bytes, timeout: float) -> None:
+    def read_line(self, line: bytes, patience: float) -> None:
         """One message of init or worker; the program can add lines, none of which makes it pass."""
         word, _, rest = line.partition(b" ")
         if line == self.nonce:
             self.sealed = True
         elif word == b"ready" and self.ready is None:
             self.ready = json.loads(rest)
-            self.deadline = time.monotonic() + timeout
+            self.deadline = time.monotonic() + patience
         elif word == b"memory":
             self.stopped = "memory"
         elif word == b"raised":
@@ -71,13 +74,13 @@ class Watch:
             self.failure = signal.Signals(int(rest)).name
             self.stopped = "timeout" if self.failure == "SIGXCPU" else self.stopped
 
-    def read_verdict(self, data: bytes, timeout: float) -> None:
+    def read_verdict(self, data: bytes, patience: float) -> None:
         """Bytes of the verdict pipe, cut into lines."""
         *lines, rest = (self.pending + data).split(b"\n")
         self.pending = rest[-LINE_BYTES:]
         for line in lines:
             with suppress(ValueError):
-                self.read_line(line, timeout)
+                self.read_line(line, patience)
 
 
 def execute(source: str, verdict: int, seal: int) -> NoReturn:
@@ -158,7 +161,7 @@ def drain(watch: Watch, job: Job, pipe: str, handle: int) -> bool:
     if pipe == "output":
         watch.tail = (watch.tail + data)[-TAIL_BYTES:]
     elif pipe == "verdict":
-        watch.read_verdict(data, job.timeout)
+        watch.read_verdict(data, job.patience if limits.tells_seconds() else job.timeout)
     return bool(data)
 
 
@@ -173,7 +176,7 @@ def observe(watch: Watch, job: Job, readers: dict[str, int]) -> None:
                     if key.data == "life":
                         return
                     selector.unregister(key.fd)
-            if time.monotonic() > watch.deadline:
+            if time.monotonic() > watch.deadline or limits.descendants_seconds(os.getpid()) > job.timeout:
                 watch.stopped = "timeout"
             elif limits.descendants_memory(os.getpid()) > job.memory_bytes:
                 watch.stopped = "memory"

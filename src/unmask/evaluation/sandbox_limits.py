@@ -9,7 +9,7 @@ import os
 import resource
 import struct
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,12 +31,34 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def descendants_memory(pid: int) -> int:
-    """Private bytes held by all descendants together: RLIMIT_AS alone bounds each of them apart."""
-    total, queue = 0, children(pid)
+def descendants(pid: int) -> Iterator[int]:
+    """Children, their children, and so on."""
+    queue = children(pid)
     while queue:
         child = queue.pop()
         queue += children(child)
+        yield child
+
+
+def tells_seconds() -> bool:
+    """Whether the system tells processor time."""
+    return Path("/proc/self/stat").is_file()
+
+
+def descendants_seconds(pid: int) -> float:
+    """Processor time of all descendants together, with those that have ended: RLIMIT_CPU bounds each apart."""
+    ticks = 0
+    for child in descendants(pid):
+        with suppress(OSError, ValueError, IndexError):
+            behind_name = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, behind_name[11:15]))  # own user and system time, and that of the buried
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def descendants_memory(pid: int) -> int:
+    """Private bytes held by all descendants together: RLIMIT_AS alone bounds each of them apart."""
+    total = 0
+    for child in descendants(pid):
         with suppress(OSError, ValueError, IndexError):
             pages = Path(f"/proc/{child}/statm").read_text().split()
             total += (int(pages[1]) - int(pages[2])) * resource.getpagesize()

@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import unmask
 from unmask.store.git_state import git_state
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
@@ -38,7 +37,7 @@ def environment(
 ) -> dict[str, Any]:
     """Everything about this process that a reader of its result may want to know."""
     return {
-        **git_state(Path(unmask.__file__).parent),
+        **git_state(Path(__file__).parents[1]),
         "packages": _packages(),
         "python": platform.python_version(),
         "system": platform.platform(),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 from unmask.analysis.statistics.normal import two_sided
 from unmask.errors import UnmaskError
@@ -42,6 +42,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
     if len(values) < 2:
         raise UnmaskError("One value has no spread; an interval of a mean needs at least two.")
-    half = float(t.ppf(0.5 + level / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
-    centre = fmean(values)
+    centre, count = fmean(values), len(values)
+    variance = math.fsum((value - centre) ** 2 for value in values) / (count - 1)
+    half = float(t.ppf(0.5 + level / 2, count - 1)) * math.sqrt(variance / count)
     return Interval(centre - half, centre + half, level, "Student")

@@ -1,0 +1,155 @@
+"""What a report says, as data: the same for its two forms. Knows neither where it came from nor how it is shown."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from unmask.analysis.candidates import Loss
+from unmask.analysis.frontier import Point
+from unmask.analysis.guards import Finding
+from unmask.analysis.records import Entry, Experiment, Group, Timing
+from unmask.analysis.speeds import Speedup
+from unmask.analysis.statistics.intervals import Interval
+from unmask.analysis.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One configuration of one task."""
+
+    entry: Entry
+    is_control: bool
+    interval: Interval | None
+    """Of the accuracy."""
+    loss: Loss | None
+    """Against the control; None for the control itself."""
+    p_value: float | None
+    """Exact McNemar test, corrected by Holm over the table; None where rows are not paired or nothing can differ."""
+    same_as_control: bool
+    """Whether it cannot differ from the control by construction."""
+    skipped: float | None
+    """Share of the layer work that was not done."""
+    work: float | None
+    """Operations a token (or request), as a multiple of the control's."""
+    timing: Timing | None
+    """Of a timing run on the same task."""
+    speedup: Speedup | None
+
+    @property
+    def name(self) -> str:
+        """The configuration."""
+        return self.entry.configuration
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens (or requests) a second of a timing run; of an imported summary its own, for want of another."""
+        if self.timing is not None:
+            generating = self.timing.path == "generation"
+            return self.timing.tokens_per_second if generating else self.timing.requests_per_second
+        return self.entry.run_tokens_per_second if self.entry.foreign else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPart:
+    """One task of an experiment: configurations that can be compared."""
+
+    key: str
+    """Unique in the document, usable as an anchor."""
+    group: Group
+    lines: tuple[Line, ...]
+    control: Entry | None
+    comparisons: int
+    """How many p-values Holm's correction was made over."""
+    by_speed: tuple[Point, ...]
+    by_work: tuple[Point, ...]
+    equal: tuple[tuple[str, ...], ...]
+    """Configurations that cannot differ by construction, some reuse at work."""
+    baselines: tuple[str, ...]
+    """Configurations that are the baseline under several names."""
+    budget: float
+    """The loss of accuracy that the best configuration may have."""
+
+    @property
+    def name(self) -> str:
+        """For headings."""
+        return self.group.name
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is about tokens, not about scored options."""
+        return any(line.entry.tokens for line in self.lines)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows, where all configurations agree on them."""
+        found = {line.entry.rows for line in self.lines}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def metric(self) -> str | None:
+        """The metric, where all configurations agree on it."""
+        found = {line.entry.metric for line in self.lines}
+        return found.pop() if len(found) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptSpan:
+    """One attempt at a run, in time."""
+
+    host: str
+    label: str
+    task: str
+    kind: str
+    state: str
+    """done, failed, interrupted or running."""
+    start: float
+    stop: float
+    """Seconds since 1970."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPart:
+    """One experiment or import."""
+
+    about: Experiment
+    hypothesis: str = ""
+    expected: str = ""
+    tasks: tuple[TaskPart, ...]
+    timings: tuple[Timing, ...]
+    verdict: Verdict | None
+    findings: tuple[Finding, ...]
+    attempts: tuple[AttemptSpan, ...] = ()
+    provenance: tuple[tuple[str, str], ...] = ()
+    """Names and values, several joined."""
+    artifacts: tuple[tuple[str, str], ...] = ()
+    runs: tuple[Mapping[str, Any], ...] = ()
+    """One for each run: what the table of provenance shows."""
+    superseded: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.about.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A whole report."""
+
+    title: str
+    made: str
+    """When, as ISO 8601 in UTC."""
+    version: str
+    parts: tuple[ExperimentPart, ...]
+    flips: tuple[Mapping[str, Any], ...] = ()
+    """By task: samples whose outcome changed, for the page."""
+    replays: tuple[Mapping[str, Any], ...] = ()
+    replay_note: str = ""
+    """Why there is no replay, or none of some run."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Of all parts."""
+        return tuple(finding for part in self.parts for finding in part.findings)
