@@ -20,7 +20,7 @@ from typing import Any
 
 from unmask.store.environment import environment
 from unmask.store.files import canonical
-from unmask.store.store import Store, folder_name, run_id
+from unmask.store.store import folder_name, run_id
 
 CHILD = """
 import collections, json, resource, sys, time
@@ -112,11 +112,10 @@ def fill(root: Path, runs: int) -> None:
 def add_samples(root: Path, files: int) -> int:
     """Give some runs samples of a megabyte; returns their bytes."""
     line = canonical({"id": "gsm8k/0", "answer": "x" * 1000}) + b"\n"
-    for folder in Store.at(root).names()[:files]:
-        place = root / "runs" / folder / "attempts" / "0001"
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "samples.jsonl").write_bytes(line * 1000)
-    return files * 1000 * len(line)
+    chosen = sorted(root.glob("runs/*/result.json"))[:files]
+    for result_file in chosen:
+        (result_file.parent / "attempts" / "0001" / "samples.jsonl").write_bytes(line * 1000)
+    return len(chosen) * 1000 * len(line)
 
 
 def measure(root: Path) -> dict[str, Any]:

@@ -99,7 +99,9 @@ def effect(name: str, count: int, tokens: int) -> dict[str, Any]:
             "flops": round(1e6 * work / gain),
             "flops_skipped": round(1e6 * work * saved),
             "reuse_fraction": saved,
-            "inactive": "k=1 never reuses: this is the baseline under another name" if name[:2] == "k1" else None,
+            "inactive": "k=1 never reuses: this is the baseline under another name"
+            if name[:2] == "k1"
+            else None,
         }
     }
 
@@ -139,7 +141,9 @@ def entry(name: str, right: NDArray[np.bool_], random: np.random.Generator, **fi
     return Entry(**{**given, **fields})
 
 
-def timings(names: list[str], random: np.random.Generator, rounds: int = 5, noise: float = 0.004) -> list[Timing]:
+def timings(
+    names: list[str], random: np.random.Generator, rounds: int = 5, noise: float = 0.004
+) -> list[Timing]:
     tokens = 1000
     base = 10 * np.exp(random.normal(0, noise, rounds))
     found = []

@@ -74,3 +74,21 @@ def test_the_language_of_a_doubtful_answer_is_the_same_each_time(invented: Path)
     }
     looks = {ifeval_results(doc, ["mama ma emu"])["prompt_level_strict_acc"] for _ in range(30)}
     assert len(looks) == 1
+
+
+def test_a_template_is_compiled_once_whatever_the_number_of_rows(
+    invented: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lm_eval.utils import env
+
+    compiled: list[str] = []
+    original = env.compile
+    monkeypatch.setattr(
+        env, "compile", lambda source, *rest: compiled.append(source) or original(source, *rest)
+    )
+    texts = prompts(["gsm8k"], invented)
+    assert len(compiled) <= 4, "two templates, when the task is loaded and when it is run"
+    assert len(set(texts)) == 3
+    env.from_string("{{ 1 }}")
+    env.from_string("{{ 1 }}")
+    assert compiled[-2:] == ["{{ 1 }}"] * 2, "lm-eval is left as it was"

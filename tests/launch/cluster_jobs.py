@@ -8,7 +8,7 @@ from light_jobs import wait_until
 
 from unmask.launch import Job, JobState, Submitted, job_states, submit
 
-SMALL = {"gpus": 1, "gpu_type": "rtx_6000", "cpus": 1, "memory_gb": 0.1, "minutes": 5}
+SMALL = {"gpus": 1, "gpu_type": "rtx_6000", "cpus": 1, "memory_gb": 1, "minutes": 5}
 
 
 def submit_all(jobs: list[Job], folder: Path, **resources: Any) -> list[Submitted]:

@@ -88,7 +88,7 @@ def slurm_conf(lab: Layout) -> str:
     text = [f"{name}={value}" for name, value in lines.items()]
     text += [
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={lab.port(node)} CPUs={lab.cpus} "
-        f"RealMemory=4000 Gres=gpu:{GPU_TYPE}:{lab.gpus} State=UNKNOWN"
+        f"RealMemory=64000 Gres=gpu:{GPU_TYPE}:{lab.gpus} State=UNKNOWN"
         for node in lab.node_names
     ]
     text += [

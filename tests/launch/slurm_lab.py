@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -162,8 +163,7 @@ class SlurmLab:
         idle = self.ask("sinfo", "-h", "-N", "-p", "main", "-t", "idle", "-o", "%N", seconds=5)
         return len(idle.split()) == self.layout.nodes
 
-    def _wait(self, ready: object, what: str, seconds: float) -> None:
-        assert callable(ready)
+    def _wait(self, ready: Callable[[], object], what: str, seconds: float) -> None:
         limit = time.monotonic() + seconds
         while time.monotonic() < limit:
             with suppress(subprocess.SubprocessError):

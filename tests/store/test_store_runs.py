@@ -118,6 +118,18 @@ def test_attempts_that_begin_at_once_get_different_numbers(store: Store) -> None
     assert sorted(entry.name for entry in (run.folder / "attempts").iterdir()) == sorted(numbers)
 
 
+def test_a_number_that_was_taken_after_looking_is_left_to_its_owner(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.run(identity())
+    first = run.new_attempt()
+    first.answer("a", {})
+    first.close()
+    monkeypatch.setattr(attempt_module, "attempts_in", lambda _: [])
+    assert run.new_attempt().number == "0002"
+    assert [line["key"] for line in first.answers()] == ["a"]
+
+
 def test_an_attempt_tells_where_it_runs_and_keeps_secrets(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

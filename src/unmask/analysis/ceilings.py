@@ -6,6 +6,7 @@ results are judged by their own accounting: the named layers are skipped, the ot
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -14,7 +15,7 @@ from unmask.analysis.likeness import spec_of
 from unmask.analysis.records import Entry
 from unmask.cost import DEVICES, Device, ModelShape
 from unmask.errors import UnmaskError
-from unmask.policies.ceiling import ceiling_of
+from unmask.policies.ceiling import Ceiling, ceiling_of
 from unmask.policies.rehearsal import Script
 from unmask.spec import AnyPolicySpec, LayerReuseSpec
 
@@ -46,12 +47,18 @@ def bound_of(entry: Entry, control: Entry | None = None) -> Bound | None:
     name = _device(entry)
     try:
         shape = ModelShape(**entry.shape)
-        found = ceiling_of(spec, shape, DEVICES[name] if name else ANY, script)
+        found = _rehearsed(msgspec.json.encode(spec), shape, DEVICES[name] if name else ANY, script)
     except (UnmaskError, OSError, TypeError, ValueError):
         return None
     if name:
         return Bound(found.speedup, name, accounting)
     return Bound(1 / (1 - min(0.999, max(found.flops_saved, found.bytes_saved))), None, accounting)
+
+
+@lru_cache(maxsize=256)
+def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -> Ceiling:
+    """Configurations of one sweep ask the same again and again."""
+    return ceiling_of(msgspec.json.decode(spec, type=AnyPolicySpec), shape, device, script)
 
 
 def _as_accounted(spec: AnyPolicySpec, entry: Entry) -> tuple[AnyPolicySpec, str]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from unmask.analysis.candidates import Loss, loss_of
-from unmask.analysis.likeness import acts, threshold
+from unmask.analysis.likeness import acts, likeness, threshold
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.work import work_ratio
@@ -45,7 +45,14 @@ def frontier(table: Table, group: Group, axis: Axis = "speed") -> list[Point]:
         return []
     placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]
     curve = sorted((point for point in placed if point.threshold is not None), key=lambda one: one.gain)
-    judged = [_judged(point, placed, curve) for point in placed]
+    twins = {entry.configuration: likeness(entry) for entry in group.entries}
+    judged = [
+        # Configurations that must decode alike differ by noise only, so they do not beat each other.
+        _judged(
+            point, [one for one in placed if twins[one.configuration] != twins[point.configuration]], curve
+        )
+        for point in placed
+    ]
     return sorted(judged, key=lambda point: (-point.gain, -point.accuracy))
 
 
@@ -82,15 +89,14 @@ def _point(table: Table, control: Entry, entry: Entry, axis: Axis) -> Point | No
 
 
 def _is_timed(table: Table, entry: Entry) -> bool:
-    return table.timing(entry.experiment, entry.configuration) is not None
+    return table.timing(entry.experiment, entry.configuration, entry.task) is not None
 
 
-def _judged(point: Point, points: list[Point], curve: list[Point]) -> Point:
+def _judged(point: Point, rivals: list[Point], curve: list[Point]) -> Point:
     better = [
         other
-        for other in points
-        if other is not point
-        and other.accuracy >= point.accuracy
+        for other in rivals
+        if other.accuracy >= point.accuracy
         and other.gain >= point.gain
         and (other.accuracy, other.gain) != (point.accuracy, point.gain)
     ]

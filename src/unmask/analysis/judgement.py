@@ -45,11 +45,18 @@ def missing(
     if untimed:
         yield f"No timing run holds {listed(untimed)} beside the control {criteria.control}."
     strict = bonferroni_level(level, len(found))
-    for one in found:
-        if could_confirm(one, criteria):
+    hopeful = [one for one in found if could_confirm(one, criteria)]
+    over = [
+        one for one in hopeful if one.loss and one.loss.paired and one.loss.value >= criteria.confirm.drop
+    ]
+    if over:
+        told = listed(f"{one.configuration} ({points(one.loss.value)})" for one in over if one.loss)
+        yield f"More rows: so far {told} lose more than allowed, but not beyond their error."
+    for one in hopeful:
+        if one not in over:
             yield from _rows_missing(one, criteria, strict)
-            yield from _rounds_missing(one, criteria)
-    if found and criteria.reject is None and not any(could_confirm(one, criteria) for one in found):
+        yield from _rounds_missing(one, criteria)
+    if found and criteria.reject is None and not hopeful:
         yield "The recipe does not say when to reject; give [success] a reject table."
 
 
@@ -63,15 +70,11 @@ def _rows_missing(one: Candidate, criteria: SuccessSpec, level: float) -> Iterat
         return
     if loss.corrected.high < allowed:
         return
-    room = allowed - loss.value
     changed = loss.discordant
-    if room <= 0 or not changed:
-        yield (
-            f"{one.configuration} loses {points(loss.value)} so far; more rows decide whether it is "
-            f"really more than {points(allowed)}."
-        )
+    if not changed:
+        yield f"{one.configuration}: more rows; {loss.rows:,} are too few for {points(allowed)}."
         return
-    needed = max(loss.rows + 1, samples_for_margin(room, changed, level))
+    needed = max(loss.rows + 1, samples_for_margin(allowed - loss.value, changed, level))
     yield (
         f"{one.configuration}: about {needed:,} rows, if it loses {points(loss.value)} in truth and "
         f"{changed:.0%} of the rows change ({loss.rows:,} so far)."

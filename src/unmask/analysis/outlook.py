@@ -4,24 +4,29 @@ Knows recipes, locks and what earlier runs took. Nothing is run and nothing is w
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from statistics import median
 
+from unmask.analysis.ceilings import ANY
 from unmask.analysis.statistics.power import independent_discordance, samples_for_margin
 from unmask.cost import DEVICES, ModelShape, total_price
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
+from unmask.spec import AnyPolicySpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import PlannedRun
 from unmask.store.record import Record
 
-DEVICE = "rtx6000"
+GPU = "rtx6000"
+"""Roofline of recipes that ask for a GPU without one being named."""
 ACCURACY = 0.8
 """Assumed where nothing has been measured: the seeds' own baseline."""
+MOST = 0.999
+"""Share of the work that can be skipped at most, so that a bound stays finite."""
 AGREEMENT = 0.5
 """Paired answers disagree about half as often as independent ones would."""
 
@@ -42,8 +47,9 @@ class Outlook:
     """Of one answer of the rehearsed length, by configuration."""
 
 
-def outlook(recipe: Recipe, lock: Lock, device: str = DEVICE) -> Outlook:
-    """Judge a recipe by arithmetic alone."""
+def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
+    """Judge a recipe by arithmetic alone: on a device's roofline or, without a GPU, by the work that is skipped."""
+    device = device or (GPU if recipe.resources.gpus else None)
     shape = ModelShape(**lock.shape)
     points = recipe.expanded()
     ceilings: dict[str, Ceiling] = {}
@@ -52,7 +58,7 @@ def outlook(recipe: Recipe, lock: Lock, device: str = DEVICE) -> Outlook:
         script = _script(recipe, point, lock)
         try:
             spec = policy_spec(point.policy)
-            ceilings[point.name] = ceiling_of(spec, shape, DEVICES[device], script)
+            ceilings[point.name] = _ceiling(spec, shape, device, script)
             ledger = rehearse(make_policy(spec, shape.layers), shape.layers, script)
         except UnmaskError as error:
             raise UnmaskError(f"Configuration {point.name}: {error}") from None
@@ -91,6 +97,14 @@ def rows_of(run: PlannedRun, lock: Lock) -> int:
     return sum(size if run.limit is None else min(size, run.limit) for size in sizes)
 
 
+def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script: Script) -> Ceiling:
+    if device:
+        return ceiling_of(spec, shape, DEVICES[device], script)
+    found = ceiling_of(spec, shape, ANY, script)
+    most = max(found.flops_saved, found.bytes_saved)
+    return replace(found, speedup=1 / (1 - min(MOST, most)))
+
+
 def _script(recipe: Recipe, point: ConfigurationSpec, lock: Lock) -> Script:
     decode = recipe.decode_of(point)
     return Script(
@@ -109,23 +123,27 @@ def _equal(recipe: Recipe, points: list[ConfigurationSpec], layers: int) -> list
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str) -> str | None:
+def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None) -> str | None:
     success = recipe.success
     if success is None:
         return None
-    control = next(point for point in recipe.expanded() if point.name == success.control)
-    same_steps = [
-        point.name
-        for point in recipe.expanded()
-        if any(fnmatchcase(point.name, pattern) for pattern in success.candidates)
-        and recipe.decode_of(point) == recipe.decode_of(control)
+    points = {point.name: point for point in recipe.expanded()}
+    control = points.pop(success.control)
+    candidates = [
+        point
+        for name, point in points.items()
+        if any(fnmatchcase(name, pattern) for pattern in success.candidates)
     ]
-    best = max((ceilings[name].speedup for name in same_steps), default=None)
+    # Other decode settings mean other steps, and of those no ceiling is known.
+    if any(recipe.decode_of(point) != recipe.decode_of(control) for point in candidates):
+        return None
+    best = max((ceilings[point.name].speedup for point in candidates), default=None)
     if best is None or best >= success.confirm.speedup:
         return None
     return (
         f"The criterion asks for a speed-up above {success.confirm.speedup:g}, but the candidates can reach "
-        f"{best:.2f} at most on {device} at equal steps; no run can confirm it."
+        f"{best:.2f} at most {f'on {device}' if device else 'by the work they skip'} at equal steps; no run can "
+        "confirm it."
     )
 
 

@@ -166,11 +166,17 @@ class Table:
         return [timing for timing in self.timings if timing.experiment == experiment]
 
     def timing(self, experiment: str, configuration: str, task: str | None = None) -> Timing | None:
-        """The last timing of a configuration, if possible one on the given task."""
+        """The last timing of a configuration: on the given task, or on another that goes the same path."""
         found = [one for one in self.timings_of(experiment) if one.configuration == configuration]
         on_task = [one for one in found if one.task == task]
-        last = on_task or found
+        paths = self._paths(experiment, task)
+        last = on_task or [one for one in found if not paths or one.path in paths]
         return last[-1] if last else None
+
+    def _paths(self, experiment: str, task: str | None) -> set[str]:
+        """Whether a task generates or scores, as far as its ledgers say."""
+        entries = [one for one in self.entries if (one.experiment, one.task) == (experiment, task)]
+        return {path for entry in entries for path in entry.effect}
 
     @property
     def foreign(self) -> bool:

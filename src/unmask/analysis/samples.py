@@ -10,7 +10,7 @@ from unmask.analysis.statistics.paired import Difference, paired_difference
 from unmask.errors import UnmaskError
 from unmask.store import read_lines
 
-KEPT = 4
+KEPT = 12
 """Runs whose outcomes are remembered, so that a control is not read again for every candidate."""
 FEWEST_CLUSTERS = 10
 """With fewer subtasks the spread between them says too little to build an interval on."""

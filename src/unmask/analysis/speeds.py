@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 from unmask.analysis.records import Table, Timing
@@ -22,6 +22,8 @@ class Speedup:
     coverage: float
     """Of the order statistics alone, whatever the distribution."""
     rounds: int
+    task: str | None = None
+    """What was timed, where it is known."""
 
 
 def ratios(control: Timing, timing: Timing) -> list[float]:
@@ -68,11 +70,10 @@ def speedup_of(
     base = next((one for one in beside if one.configuration == control), None)
     values = ratios(base, timing) if base else []
     if values:
-        return ratio_interval(values, level)
+        return replace(ratio_interval(values, level), task=timing.task)
     if timing.control == control and timing.speedup:
         recorded = timing.speedup
         coverage = float(recorded.get("coverage") or 0.0)
-        return Speedup(
-            float(recorded["median"]), float(recorded["low"]), float(recorded["high"]), coverage, coverage, 0
-        )
+        low, middle, high = (float(recorded[name]) for name in ("low", "median", "high"))
+        return Speedup(middle, low, high, coverage, coverage, 0, timing.task)
     return None

@@ -36,6 +36,6 @@ def between(values: Iterable[float], form: str = "{:g}") -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, plural: str = "s") -> str:
     """A number and its noun, in the plural where it needs one."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"

@@ -21,7 +21,7 @@ from unmask.store.store import Store
 
 CANARIES = 4
 """Configurations that are tried: the control, one equal to it by construction, and some that may differ."""
-NEEDS_MANY = {"few-samples"}
+NEEDS_MANY = {"too-few-samples"}
 """Guards that a handful of rows cannot satisfy and need not."""
 
 

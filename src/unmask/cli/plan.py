@@ -27,9 +27,7 @@ from unmask.store.store import Store
 @click.option(
     "--device",
     type=click.Choice(sorted(DEVICES)),
-    default="rtx6000",
-    show_default=True,
-    help="Roofline of the ceilings.",
+    help="Roofline of the ceilings. [rtx6000; for recipes without a GPU the work skipped]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def plan(
@@ -38,12 +36,12 @@ def plan(
     config: tuple[str, ...],
     limit: int | None,
     store: Path | None,
-    device: str,
+    device: str | None,
     as_json: bool,
 ) -> None:
     """Show the runs of a recipe, what is done and to do, what it may cost, and what it can show at all.
 
-    Ceilings are those of equal steps at batch 1 on a device's roofline. Nothing is submitted or written but
+    Ceilings are those of equal steps at batch 1. Nothing is submitted or written but
     the lock, and that only where nothing need be downloaded for it.
 
     \b
@@ -131,10 +129,10 @@ def _grid(items: list[Item], found: Any) -> Table:
         )
     for item in items:
         if item.planned.kind == "timing":
-            many = len(item.planned.identity["configurations"])
-            rounds = item.planned.identity["repeats"]
-            label = f"timing: {many} configurations, {item.planned.limit} prompts, {rounds} rounds"
-            cells = [status_text(item.state.status) if name == item.planned.task else "" for name, _ in tasks]
+            many, rounds = len(item.planned.identity["configurations"]), item.planned.identity["repeats"]
+            name = item.planned.configuration
+            label = f"{name}: {many} configurations, {item.planned.limit} prompts, {rounds} rounds"
+            cells = [status_text(item.state.status) if task == item.planned.task else "" for task, _ in tasks]
             table.add_row(label, "", "", *cells)
     return table
 

@@ -110,14 +110,16 @@ def run(
 
 
 def _again(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
-    found = forced(items, [] if ALL in names else names)
+    for name in names:
+        if not forced(items, [name]):
+            known = ", ".join(dict.fromkeys(item.planned.configuration for item in items))
+            raise UnmaskError(f"No configuration is called {name}; there are {known}.")
+    found = forced(items, names)
     for item in found:
         if item.state.status in ("running", "pending"):
             raise UnmaskError(
                 f"{item.planned.label} is {item.state.status}; cancel it with `unmask cancel {item.run.id}` first."
             )
-    if not found:
-        raise UnmaskError(f"No configuration is called {names[0]}; `unmask plan` lists them.")
     return found
 
 

@@ -58,7 +58,8 @@ def _execute(run: RunFolder, attempt: Attempt) -> None:
 
     result = execute(run, attempt)
     if run.publish(result):
-        run.write_summary(summary_text(result, run.worker))
+        if result["kind"] == "accuracy":
+            run.write_summary(summary_text(result, run.worker))
         click.echo(f"{run.name} is done.")
     else:
         click.echo(f"{run.name} was done by another worker first.")

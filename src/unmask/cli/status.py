@@ -36,7 +36,7 @@ def status(experiments: tuple[str, ...], store: Path | None, watch: bool, as_jso
     Without a name every experiment is summed up in a line; with one its runs are listed. Statuses are
     computed from what lies on disk and, for submitted runs, from what SLURM says.
 
-    \\b
+    \b
     Examples:
       unmask status
       unmask status 00_baseline_embedded --watch

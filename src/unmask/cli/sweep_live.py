@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from unmask.launch.events import Ended, Skipped, Started
+from unmask.launch.events import Ended, Event, Skipped, Started
 from unmask.launch.jobs import Job
 from unmask.launch.local import local_pool
 from unmask.launch.slots import find_slots
@@ -15,7 +15,7 @@ from unmask.store.state import state_of
 
 
 def run_here(items: Sequence[Item], slots: int | None, console: Console) -> None:
-    """Execute all items; a run that fails does not stop the others."""
+    """Execute all items, timing runs last and alone; a run that fails does not stop the others."""
     if not items:
         return
     places = find_slots(slots)
@@ -28,24 +28,30 @@ def run_here(items: Sequence[Item], slots: int | None, console: Console) -> None
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with (
-        Progress(*columns, console=console, disable=not console.is_terminal) as bars,
-        local_pool([item.job for item in items], places, held=_held) as events,
-    ):
+    timed = [item.job for item in items if item.planned.kind == "timing"]
+    others = [item.job for item in items if item.planned.kind != "timing"]
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         whole = bars.add_task("sweep", total=len(items))
-        under_way: dict[str, TaskID] = {}
-        for event in events:
-            if isinstance(event, Started):
-                under_way[event.job.run] = bars.add_task(event.job.label, total=None)
-            elif isinstance(event, Ended):
-                bars.remove_task(under_way.pop(event.job.run)) if event.job.run in under_way else None
-                bars.advance(whole)
-                bars.console.print(_sentence(event))
-            elif isinstance(event, Skipped):
-                bars.advance(whole)
-            else:
-                for job in event.running:
-                    _show_progress(bars, under_way[job.run], job)
+        for jobs, where in ((others, places), (timed, places[:1])):
+            with local_pool(jobs, where, held=_held) as events:
+                for event in events:
+                    _show(bars, whole, event)
+
+
+def _show(bars: Progress, whole: TaskID, event: Event) -> None:
+    under_way = {str(task.fields["run"]): task.id for task in bars.tasks if "run" in task.fields}
+    if isinstance(event, Started):
+        bars.add_task(event.job.label, total=None, run=event.job.run)
+    elif isinstance(event, Ended):
+        if event.job.run in under_way:
+            bars.remove_task(under_way[event.job.run])
+        bars.advance(whole)
+        bars.console.print(_sentence(event))
+    elif isinstance(event, Skipped):
+        bars.advance(whole)
+    else:
+        for job in event.running:
+            _show_progress(bars, under_way[job.run], job)
 
 
 def _held(job: Job) -> bool:

@@ -54,15 +54,16 @@ def duration(seconds: float) -> str:
 
 
 def results_table(items: Sequence[Item], records: dict[str, Record], title: str) -> Table:
-    """What came out of the runs that are done."""
+    """What came out of the runs that are done; a retracted result has a line, but no figures."""
     table = Table("task", "configuration", title=title, box=SIMPLE)
     for heading in ("value", "95 % interval", "rows", "work skipped", "speed-up", "state"):
         table.add_column(heading, justify="right")
-    speeds = _speedups(items, records)
+    sound = {name: record for name, record in records.items() if record.retraction is None}
+    speeds = _speedups(items, sound)
     for item in items:
         if item.planned.kind == "timing":
             continue
-        record = records.get(item.run.name)
+        record = sound.get(item.run.name)
         label = task_label(item.planned.task, item.planned.limit)
         speed = speeds.get((item.planned.task, item.planned.configuration), "")
         if record is None or record.value is None:

@@ -15,6 +15,7 @@ from unmask.engine.decider import Decider
 from unmask.engine.events import StepEvent
 from unmask.engine.forward import Workspace, not_finite_error
 from unmask.engine.policy import Policy
+from unmask.engine.prefixes import Prefixes
 from unmask.engine.row import Row
 from unmask.engine.sampling import Candidates, Reader
 from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
@@ -45,6 +46,7 @@ class Decoder:
         """Called when a row's answer has grown; may finish the row (stop strings do)."""
         self.free = list(reversed(range(workspace.cache.slots)))
         self.active: list[Row] = []
+        self.prefixes = Prefixes(workspace.cache.slots)
 
     def run(self, rows: Sequence[Row]) -> Iterator[StepEvent | Row]:
         """Decode all rows to their end, telling every step as it happens and every row as it leaves."""
@@ -64,6 +66,8 @@ class Decoder:
     def _enter(self, row: Row) -> None:
         row.slot = self.free.pop()
         self.active.append(row)
+        if not row.needs_prefill:
+            self.prefixes.keep(row.slot, ())
 
     def _step(self) -> Iterator[StepEvent]:
         yield from self._prefill([row for row in self.active if row.needs_prefill])
@@ -77,12 +81,28 @@ class Decoder:
             yield from self._forward(pieces, plan)
 
     def _prefill(self, rows: Sequence[Row]) -> Iterator[StepEvent]:
+        """Feed what no slot holds yet of the prompts, those first that others begin like."""
+        while rows:
+            now, rows = self.prefixes.ready(rows)
+            yield from self._feed([(row, self._take_over(row)) for row in now])
+            for row in now:
+                self.prefixes.keep(row.slot, row.tokens[: row.start])
+
+    def _take_over(self, row: Row) -> int:
+        """Copy the keys of a shared beginning into a row's slot; return where its own prompt begins."""
+        slot, columns = self.prefixes.longest(row)
+        if slot != row.slot and columns:
+            self.workspace.copy_keys(slot, row.slot, columns)
+        self.prefixes.keep(row.slot, row.tokens[:columns])
+        return columns
+
+    def _feed(self, rows: Sequence[tuple[Row, int]]) -> Iterator[StepEvent]:
         """Feed whole prompt blocks, many at a time; a chunk ends where it would grow too large."""
         chunk: list[Piece] = []
-        for row in rows:
-            size = row.rules.block_size
-            for start in range(0, row.start, size):
-                last = start + size == row.start
+        for row, first in rows:
+            size, end = row.rules.block_size, row.start
+            for start in range(first, end, size):
+                last = start + size == end
                 reads = row.read_columns(Kind.PREFILL) if last else []
                 chunk.append(Piece(row, Kind.PREFILL, FULL, range(start, start + size), size, reads))
                 if len(chunk) * size >= PREFILL_ROWS:

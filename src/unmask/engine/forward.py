@@ -75,9 +75,13 @@ class Workspace:
 
     def copy_slot(self, source: int, target: int, columns: int) -> None:
         """Give one slot the keys, values and features of another, as far as `columns`."""
+        self.copy_keys(source, target, columns)
+        self.features.copy_slot(source, target)
+
+    def copy_keys(self, source: int, target: int, columns: int) -> None:
+        """Give one slot the keys and values of another, as far as `columns`."""
         for buffer in (*self.cache.keys, *self.cache.values):
             buffer[target, :columns] = buffer[source, :columns]
-        self.features.copy_slot(source, target)
 
     def _planned(
         self,

@@ -148,5 +148,6 @@ class ScoringDecoder(Decoder):
         twin = row.forked(members)
         twin.slot = self.free.pop()
         self.workspace.copy_slot(row.slot, twin.slot, row.stop)
+        self.prefixes.keep(twin.slot, self.prefixes.held[row.slot])
         self.active.append(twin)
         return twin

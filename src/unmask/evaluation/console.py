@@ -17,6 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import EMBEDDED_TASKS, sources
 from unmask.evaluation.code_metric import sandboxed_metric
 from unmask.evaluation.definitions import known_names, local_files, write_definitions
+from unmask.evaluation.templates import compiled_once
 
 MODEL = "unmask"
 DATA = "UNMASK_DATA"
@@ -42,7 +43,7 @@ def _main() -> None:
         if _evaluates(sys.argv):
             write_tasks(Path(name), os.environ.get(DATA))
             sys.argv += ["--include_path", name]
-        with _sandbox(sys.argv):
+        with _sandbox(sys.argv), compiled_once():
             cli_evaluate()
 
 

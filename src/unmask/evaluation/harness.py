@@ -13,6 +13,7 @@ import numpy as np
 
 from unmask.evaluation.preflight import Loaded
 from unmask.evaluation.remarks import quiet
+from unmask.evaluation.templates import compiled_once
 
 PYTHON_SEED, OTHER_SEED = 0, 1234
 """lm-eval's defaults."""
@@ -45,7 +46,7 @@ def evaluate_tasks(lm: Any, loaded: Loaded, options: Options, allow_code: bool =
     tasks = TaskManager(include_defaults=False).load(list(loaded.objects))
     for task in tasks["tasks"].values():
         _set_up(task, options)
-    with quiet():
+    with quiet(), compiled_once():
         found: dict[str, Any] = evaluate(
             lm=lm,
             task_dict=tasks,

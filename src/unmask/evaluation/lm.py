@@ -7,6 +7,7 @@ taken as lm-eval writes them, and one that does not fit the model's context is r
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ class UnmaskLM(TemplateLM):
         return {
             "checkpoint": None if folder is None else folder.name,
             "weights_sha256": None if folder is None else weights_sha256(folder),
+            "shape": asdict(self.engine.config.shape),
             "device_type": transformer.device.type,
             "dtype": str(transformer.dtype).removeprefix("torch."),
             "decode": msgspec.to_builtins(self.decode),

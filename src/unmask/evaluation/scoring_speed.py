@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from unmask.cost.median import Interval, median_interval
 from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest, Scores
 from unmask.errors import UnmaskError
 from unmask.evaluation.scoring import parts, target_tokens
 from unmask.evaluation.throughput import (
     Clock,
-    Interval,
     Meter,
     Scoring,
-    median_interval,
     peak_memory,
     reset_peak_memory,
 )

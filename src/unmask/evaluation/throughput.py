@@ -4,7 +4,6 @@ Inside the clock is the decoding alone. Counted are accepted tokens: no prompt, 
 once. Answers that come from a cache never reach this file, so they cannot enter a speed.
 """
 
-import math
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import torch
 
+from unmask.cost.median import Interval, median_interval
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
 from unmask.engine.prompt import Request
@@ -133,28 +133,6 @@ class Meter:
         if self.scoring.requests:
             found["scoring"] = self.scoring.summary()
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Two of the measured values between which the median lies."""
-
-    low: float
-    high: float
-    coverage: float
-    """Probability that it does, whatever the distribution; few values cannot reach 0.95."""
-
-
-def median_interval(values: Sequence[float], level: float = 0.95) -> Interval:
-    """The narrowest pair of order statistics that covers the median with probability `level`."""
-    ordered, n = sorted(values), len(values)
-    rank, outside = 1, 2 * 0.5**n
-    for candidate in range(2, n // 2 + 1):
-        tail = 2 * sum(math.comb(n, k) for k in range(candidate)) * 0.5**n
-        if 1 - tail < level:
-            break
-        rank, outside = candidate, tail
-    return Interval(ordered[rank - 1], ordered[n - rank], max(0.0, 1 - outside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from unmask.cost import Ledger
 from unmask.cost.effect import Effect
+from unmask.cost.median import median_interval
 from unmask.engine.engine import Engine
 from unmask.engine.score import ScoreRequest
 from unmask.errors import UnmaskError
@@ -23,7 +24,7 @@ from unmask.evaluation.harness import Options
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.preflight import Loaded
 from unmask.evaluation.scoring import Scorer, families_of
-from unmask.evaluation.throughput import Meter, median_interval, peak_memory, reset_peak_memory
+from unmask.evaluation.throughput import Meter, peak_memory, reset_peak_memory
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 

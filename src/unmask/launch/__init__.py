@@ -8,7 +8,6 @@ from unmask.launch.events import Ended, Event, Skipped, Started, Tick
 from unmask.launch.jobs import Job
 from unmask.launch.local import local_pool
 from unmask.launch.queue_state import JobState, cancel, job_states
-from unmask.launch.resources import Resources, read_resources
 from unmask.launch.slots import Slot, find_slots
 from unmask.launch.slurm import Submitted, submit
 
@@ -17,7 +16,6 @@ __all__ = [
     "Event",
     "Job",
     "JobState",
-    "Resources",
     "Skipped",
     "Slot",
     "Started",
@@ -27,6 +25,5 @@ __all__ = [
     "find_slots",
     "job_states",
     "local_pool",
-    "read_resources",
     "submit",
 ]

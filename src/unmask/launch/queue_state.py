@@ -11,21 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unmask.errors import UnmaskError
+from unmask.store.state import PENDING, RUNNING
 
 Phase = Literal["pending", "running", "ended", "vanished", "unknown"]
 SECONDS = 20.0
 AT_ONCE = 1000
 """Ids in one call; a call takes whole arrays by one id."""
-PENDING = {
-    "PENDING",
-    "CONFIGURING",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "RESV_DEL_HOLD",
-    "SPECIAL_EXIT",
-}
-RUNNING = {"RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
 _ARRAY = re.compile(r"(\d+)_\[([\d,:-]+)(?:%\d+)?\]")
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError
 from unmask.launch.jobs import RESULT, Job
-from unmask.launch.resources import Resources, read_resources
+from unmask.launch.resources import read_resources, refuse_secrets, sbatch_options, warning_seconds
+from unmask.spec.recipe import ResourcesSpec
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
@@ -26,8 +27,6 @@ LARGEST_ARRAY = 1001
 """SLURM's own default, where the cluster does not tell."""
 MOST_RESTARTS = 50
 """Time limits a run may meet before it is taken for one that gets nowhere."""
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN")
-_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{16,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def submit(
     the queue and have been given.
     """
     wanted = read_resources(resources)
-    refuse_secrets(wanted, jobs)
+    refuse_secrets(wanted, (job.argv for job in jobs))
     if "%" in str(folder):
         raise UnmaskError(
             f"{folder} has a % in its path, which sbatch reads as a pattern; use another store."
@@ -80,29 +79,14 @@ def largest_array(seconds: float = 30.0) -> int:
     return max(1, int(found[1])) if found else LARGEST_ARRAY
 
 
-def refuse_secrets(resources: Resources, jobs: Sequence[Job]) -> None:
-    """Refuse a token in what would be written into scripts."""
-    values = [os.environ[name] for name in TOKENS if os.environ.get(name)]
-    texts = [
-        *resources.setup,
-        *map(str, resources.sbatch.values()),
-        *(word for job in jobs for word in job.argv),
-    ]
-    if any(_TOKEN.search(text) or any(value in text for value in values) for text in texts):
-        raise UnmaskError(
-            "The resources hold an access token, which would be written into the job's script; give it as HF_TOKEN in "
-            "the environment or by `hf auth login`."
-        )
-
-
 def _executor(
-    folder: Path, resources: Resources, count: int, after: str | None, programs: Path, name: str
+    folder: Path, resources: ResourcesSpec, count: int, after: str | None, programs: Path, name: str
 ) -> "SlurmExecutor":
     try:
         from submitit import SlurmExecutor
     except ImportError:
         raise UnmaskError("SLURM needs submitit: pip install 'unmask[slurm]'.") from None
-    options = resources.options()
+    options = sbatch_options(resources)
     if after is not None:
         options["dependency"] = ",".join(filter(None, [options.get("dependency"), f"afterany:{after}"]))
     cpus = options.get("cpus-per-task")
@@ -110,7 +94,7 @@ def _executor(
     executor.update_parameters(
         job_name=name,
         time=resources.minutes,
-        signal_delay_s=resources.warning_seconds,
+        signal_delay_s=warning_seconds(resources),
         array_parallelism=resources.parallel or count,
         stderr_to_stdout=True,
         # At the end of PATH: an environment that is not exported need not know where SLURM is.

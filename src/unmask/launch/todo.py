@@ -40,16 +40,24 @@ def items_of(store: Store, planned: Sequence[PlannedRun], jobs: Jobs | None = No
 def still_to_do(items: Iterable[Item], retry_failed: bool = False) -> list[Item]:
     """What is missing or was cut off, and on request what has failed."""
     wanted = {"missing", "interrupted", "failed"} if retry_failed else {"missing", "interrupted"}
-    return [item for item in items if item.state.status in wanted]
+    return _once(item for item in items if item.state.status in wanted)
 
 
 def forced(items: Iterable[Item], names: Sequence[str]) -> list[Item]:
     """Those whose configuration is named, or all where no name is given."""
-    return [
+    return _once(
         item
         for item in items
         if not names or any(fnmatchcase(item.planned.configuration, name) for name in names)
-    ]
+    )
+
+
+def _once(items: Iterable[Item]) -> list[Item]:
+    """Two names for one and the same run are executed once."""
+    found: dict[str, Item] = {}
+    for item in items:
+        found.setdefault(item.run.id, item)
+    return list(found.values())
 
 
 def freeze(store: Store, items: Iterable[Item], worker: Mapping[str, Any]) -> None:

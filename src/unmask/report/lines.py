@@ -7,7 +7,7 @@ from unmask.analysis.frontier import frontier
 from unmask.analysis.likeness import acts, alike, likeness
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import difference
-from unmask.analysis.speeds import speedup_of
+from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.statistics.correction import holm
 from unmask.analysis.statistics.intervals import Interval, wilson
 from unmask.analysis.statistics.normal import two_sided
@@ -40,9 +40,7 @@ def task_part(table: Table, group: Group, key: str) -> TaskPart:
         by_speed=tuple(frontier(own, group, "speed")),
         by_work=tuple(frontier(own, group, "work")),
         equal=tuple(tuple(one.configuration for one in same) for same in sets if acts(same[0])),
-        baselines=next(
-            (tuple(one.configuration for one in same) for same in sets if not acts(same[0])), ()
-        ),
+        baselines=next((tuple(one.configuration for one in same) for same in sets if not acts(same[0])), ()),
         budget=success.confirm.drop if success else BUDGET,
     )
 
@@ -84,7 +82,7 @@ def _timing(table: Table, group: Group, entry: Entry) -> Timing | None:
     return table.timing(group.experiment.name, entry.configuration, group.task)
 
 
-def _speedup(table: Table, control: Entry | None, entry: Entry):  # type: ignore[no-untyped-def]
+def _speedup(table: Table, control: Entry | None, entry: Entry) -> Speedup | None:
     if control is None:
         return None
     return speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task, LEVEL)

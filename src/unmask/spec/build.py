@@ -1,7 +1,8 @@
 """Turns plain mappings (JSON, TOML, keyword arguments) into specs, with errors a person can act on."""
 
 import re
-from typing import Any, TypeVar, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -17,32 +18,44 @@ def build(kind: type[Spec], values: Any, what: str, strict: bool = False) -> Spe
     try:
         return msgspec.convert(values, kind, strict=strict)
     except msgspec.ValidationError as error:
-        raise UnmaskError(f"{what}: {error}.{_allowed(kind, str(error))}") from None
+        raise UnmaskError(f"{what}: {error}.{_allowed(kind, values, str(error))}") from None
 
 
-def _allowed(kind: Any, message: str) -> str:
-    """What could have stood in place of a field or kind that does not exist."""
+def _allowed(kind: Any, values: Any, message: str) -> str:
+    """What could have stood in place of a field, a kind or a word that does not exist."""
     place = PLACE.search(message)
     path = STEP.findall(place[1]) if place else []
-    about_kind = "missing required field `kind`" in message or path[-1:] == ["kind"]
-    structs = _inside(kind, [name for name in path if name != "kind"])
-    if about_kind:
+    if "missing required field `kind`" in message or path[-1:] == ["kind"]:
+        structs = _inside(kind, [name for name in path if name != "kind"], None)
         tags = sorted(struct.__struct_config__.tag for struct in structs if struct.__struct_config__.tag)
         return f" Kinds: {', '.join(tags)}." if tags else ""
+    if "Invalid enum value" in message and path:
+        words = dict.fromkeys(
+            word
+            for struct in _inside(kind, path[:-1], values)
+            for field in msgspec.structs.fields(struct)
+            if field.name == path[-1]
+            for word in _words(field.type)
+        )
+        return f" Allowed: {', '.join(words)}." if words else ""
+    structs = _inside(kind, path, values)
     if "unknown field" in message and len(structs) == 1:
         return f" Allowed fields: {', '.join(structs[0].__struct_fields__)}."
     return ""
 
 
-def _inside(kind: Any, path: list[str]) -> list[Any]:
-    """The structs that may stand at a path below a type."""
+def _inside(kind: Any, path: list[str], values: Any) -> list[Any]:
+    """The structs that may stand at a path below a type; of a tagged union the one that the values name."""
     structs = _structs(kind)
+    given = values if isinstance(values, Mapping) else {}
+    named = [struct for struct in structs if struct.__struct_config__.tag == given.get("kind", "")]
+    structs = named or structs
     if not path:
         return structs
     fields = [
         field.type for struct in structs for field in msgspec.structs.fields(struct) if field.name == path[0]
     ]
-    return [struct for field in fields for struct in _inside(field, path[1:])]
+    return [struct for field in fields for struct in _inside(field, path[1:], given.get(path[0]))]
 
 
 def _structs(kind: Any) -> list[Any]:
@@ -50,3 +63,10 @@ def _structs(kind: Any) -> list[Any]:
     if hasattr(kind, "__struct_fields__"):
         return [kind]
     return [struct for part in get_args(kind) for struct in _structs(part)]
+
+
+def _words(kind: Any) -> list[str]:
+    """The words that a type allows, alone or in a list."""
+    if get_origin(kind) is Literal:
+        return [str(word) for word in get_args(kind)]
+    return [word for part in get_args(kind) for word in _words(part)]

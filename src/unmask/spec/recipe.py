@@ -3,18 +3,17 @@
 Knows nothing of checkpoints, task files or machines: what depends on them is checked when they are known.
 """
 
-import re
 import tomllib
-from collections import Counter
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.spec.build import build
 from unmask.spec.decode import DecodeSpec
+from unmask.spec.names import check_known, check_name, check_once, check_patterns
 from unmask.spec.places import line_of
 from unmask.spec.policy import AnyPolicySpec
 
@@ -22,7 +21,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+Built = TypeVar("Built")
 RECIPE_FILE = "recipe.toml"
 DECODE_AXIS = "decode."
 
@@ -89,6 +88,8 @@ class TimingSpec(Part, frozen=True, kw_only=True):
     """A timing run: all configurations in turns over the same prompts in one process."""
 
     task: str
+    name: str = "timing"
+    """Tells several timing runs of one task apart."""
     prompts: Positive = 16
     repeats: Positive = 5
     batch_size: Positive = 1
@@ -158,48 +159,68 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        _check_name(self.name, "name")
+        check_name(self.name, "name")
         if not self.tasks:
             raise UnmaskError("tasks is empty; name at least one [[tasks]].")
+        check_once([task.name for task in self.tasks], "tasks", "a recipe can name a task once")
+        _named_in_errors("decode", DecodeSpec, self.decode)
         names = [configuration.name for configuration in self.expanded()]
         if not names:
             raise UnmaskError("There is no configuration; give a [[grid]] or [[configurations]].")
-        for name, count in Counter(names).items():
-            _check_name(name, "A configuration's name")
-            if count > 1:
-                raise UnmaskError(
-                    f"{count} configurations are called {name}; put every axis into the grid's name."
-                )
-        self._check_references(set(names))
+        for name in names:
+            check_name(name, "A configuration's name")
+        check_once(names, "configurations", "put every axis into the grid's name")
+        self._check_references(names)
 
-    def _check_references(self, names: set[str]) -> None:
-        tasks = {task.name for task in self.tasks}
-        for timing in self.timing:
-            _check_known(timing.task, tasks, "timing.task", "tasks")
-            if timing.control:
-                _check_known(timing.control, names, "timing.control", "configurations")
+    def _check_references(self, names: list[str]) -> None:
+        tasks = [task.name for task in self.tasks]
+        for number, timing in enumerate(self.timing):
+            what = f"timing[{number}]"
+            check_name(timing.name, f"{what}.name")
+            check_known(timing.task, tasks, f"{what}.task", "tasks")
+            if timing.control is not None:
+                check_known(timing.control, names, f"{what}.control", "configurations")
+            check_patterns(timing.configurations, names, f"{what}.configurations")
+        timed = [f"{timing.name} of {timing.task}" for timing in self.timing]
+        check_once(timed, "timing runs", "give each a name")
         if self.success:
-            _check_known(self.success.task, tasks, "success.task", "tasks")
-            _check_known(self.success.control, names, "success.control", "configurations")
+            check_known(self.success.task, tasks, "success.task", "tasks")
+            check_known(self.success.control, names, "success.control", "configurations")
+            check_patterns(self.success.candidates, names, "success.candidates")
 
     def expanded(self) -> list[ConfigurationSpec]:
         """Every configuration: the grids multiplied out, then the single ones."""
         found = [configuration for grid in self.grid for configuration in _multiplied(grid)]
         found += self.configurations
         for configuration in found:
-            what = f"configuration {configuration.name}"
-            build(AnyPolicySpec, configuration.policy, f"{what}, policy")  # type: ignore[arg-type]
-            self.decode_of(configuration, what)
+            self.policy_of(configuration)
+            self.decode_of(configuration)
         return found
 
-    def decode_of(self, configuration: ConfigurationSpec, what: str = "decode") -> DecodeSpec:
+    def policy_of(self, configuration: ConfigurationSpec) -> AnyPolicySpec:
+        """The policy of one configuration."""
+        kind: Any = AnyPolicySpec
+        what = f"configuration {configuration.name}, policy"
+        return _named_in_errors(what, kind, configuration.policy)  # type: ignore[no-any-return]
+
+    def decode_of(self, configuration: ConfigurationSpec) -> DecodeSpec:
         """The decode settings of one configuration."""
-        return build(DecodeSpec, {**self.decode, **configuration.decode}, f"{what}, decode")
+        settings = {**self.decode, **configuration.decode}
+        return _named_in_errors(f"configuration {configuration.name}, decode", DecodeSpec, settings)
 
     @property
     def control(self) -> str:
         """The configuration that others are compared with."""
         return self.success.control if self.success else self.expanded()[0].name
+
+
+def _named_in_errors(what: str, kind: type[Built], values: dict[str, Any]) -> Built:
+    """Build a part; every error begins with what it is about."""
+    try:
+        return build(kind, values, what)
+    except UnmaskError as error:
+        sentence = str(error)
+        raise UnmaskError(sentence if sentence.startswith(what) else f"{what}: {sentence}") from None
 
 
 def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
@@ -227,22 +248,10 @@ def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
 def _named(template: str, fields: dict[str, Any]) -> str:
     try:
         return template.format(**fields)
-    except (KeyError, IndexError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UnmaskError(
             f"The grid's name {template!r} cannot be filled in ({error}); it may use {', '.join(fields)}."
         ) from None
-
-
-def _check_name(name: str, what: str) -> None:
-    if not NAME.fullmatch(name):
-        raise UnmaskError(
-            f"{what} is {name!r}; use letters, digits, dots, dashes and underscores, so that it can name a file."
-        )
-
-
-def _check_known(name: str, known: set[str], what: str, where: str) -> None:
-    if name not in known:
-        raise UnmaskError(f"{what} is {name!r}, which is not among the {where}: {', '.join(sorted(known))}.")
 
 
 def recipe_file(path: Path) -> Path:
@@ -256,7 +265,11 @@ def recipe_file(path: Path) -> Path:
 def read_recipe(path: Path) -> Recipe:
     """Read and check a recipe; errors name the file, the key and, where it can be found, the line."""
     file = recipe_file(path)
-    return parse_recipe(file.read_text(encoding="utf-8"), str(file))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UnmaskError(f"{file} is no UTF-8 text; save it as UTF-8.") from None
+    return parse_recipe(text, str(file))
 
 
 def parse_recipe(text: str, what: str) -> Recipe:

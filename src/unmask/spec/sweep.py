@@ -13,9 +13,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.spec.build import build
 from unmask.spec.lock import Lock
-from unmask.spec.policy import AnyPolicySpec
 from unmask.spec.recipe import ConfigurationSpec, Recipe, TaskSpec, TimingSpec
 
 SCHEMA = 1
@@ -32,7 +30,7 @@ class PlannedRun:
     kind: str
     """`accuracy` or `timing`."""
     configuration: str
-    """Its name in the recipe; `timing` for a timing run, which holds many."""
+    """Its name in the recipe; for a timing run, which holds many, that of the run."""
     task: str
     limit: int | None
     identity: dict[str, Any]
@@ -72,7 +70,7 @@ def sweep_of(
         if timing.task in wanted and not configurations:
             prompts = min(timing.prompts, limit or timing.prompts)
             identity = timing_identity(recipe, timing, prompts, lock)
-            found.append(PlannedRun("timing", "timing", timing.task, prompts, identity))
+            found.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
     return found
 
 
@@ -125,10 +123,9 @@ def _common(recipe: Recipe, lock: Lock, kind: str) -> dict[str, Any]:
 
 
 def _settings(recipe: Recipe, point: ConfigurationSpec) -> dict[str, Any]:
-    policy: AnyPolicySpec = build(AnyPolicySpec, point.policy, f"configuration {point.name}, policy")  # type: ignore[arg-type]
     return {
         "decode": msgspec.to_builtins(recipe.decode_of(point)),
-        "policy": msgspec.to_builtins(policy),
+        "policy": msgspec.to_builtins(recipe.policy_of(point)),
     }
 
 

@@ -22,6 +22,8 @@ PACKAGES = (
     *("lm_eval", "datasets", "transformers", "math_verify", "sympy", "langdetect"),
 )
 """Those whose version can change a number."""
+CODE = Path(__file__).parents[1]
+"""The package's own folder."""
 GIGABYTE = 1 << 30
 SECONDS = 10.0
 

@@ -3,6 +3,7 @@
 from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.likeness import acts, threshold
 from unmask.analysis.records import Table
+from unmask.analysis.words import counted
 
 ABOUT = About(
     id="no-threshold-curve",
@@ -25,8 +26,8 @@ def check(table: Table) -> list[Finding]:
         generates = any(entry.tokens for entry in reusing)
         if generates and len(known) < 2 and not group.experiment.foreign:
             sentence = (
-                f"{group.name}: {len(reusing)} configurations reuse work, but none decodes plainly at a lower "
-                f"threshold."
+                f"{group.name}: work is reused ({counted(len(reusing), 'configuration')}), but none decodes plainly "
+                f"at a lower threshold."
             )
             found.append(ABOUT.finding("info", sentence, group, reusing))
     return found

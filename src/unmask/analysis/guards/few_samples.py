@@ -8,6 +8,7 @@ from unmask.analysis.likeness import acts
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics.intervals import wilson
+from unmask.analysis.statistics.paired import Difference
 from unmask.analysis.statistics.power import independent_discordance, samples_needed, smallest_difference
 from unmask.analysis.words import percent, points
 
@@ -23,6 +24,8 @@ ABOUT = About(
 )
 USUAL_CLAIM = 0.05
 """Five points, where no criterion says otherwise."""
+FEWEST_ROWS = 30
+"""With fewer no interval is trusted, however clear it looks."""
 HOPELESS = 4.0
 """Times the claimed difference: from here on not even a rough statement is possible."""
 
@@ -42,8 +45,8 @@ def _of(group: Group) -> Finding | None:
     fewest = min(counted, key=lambda entry: entry.rows or 0)
     rows = fewest.rows or 0
     control = group.control or fewest
-    changed, told = _discordance(group, control, claim)
-    visible = smallest_difference(rows, changed)
+    changed, told = _discordance(group, control, claim, rows)
+    visible = smallest_difference(rows, changed) if changed else 0.0
     if visible <= claim:
         return None
     interval = wilson(round(control.value * rows), rows)
@@ -57,18 +60,26 @@ def _of(group: Group) -> Finding | None:
     return ABOUT.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
 
 
-def _discordance(group: Group, control: Entry, claim: float) -> tuple[float, str]:
-    """How often two configurations disagree: measured where rows are on disk, else as if they erred independently."""
+def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple[float, str]:
+    """How often two configurations disagree: measured where rows are on disk, else as if they erred independently.
+
+    Comparisons that are decided (their interval excludes the claimed loss) need no more rows; 0 if all are.
+    """
     success = group.experiment.success
-    measured = []
+    pairs: list[Difference] = []
     for entry in group.entries:
         wanted = is_candidate(entry.configuration, success) if success else acts(entry)
         if entry is control or not wanted:
             continue
         pair = difference(control, entry)
         if pair is None or pair.counts is None:
+            pairs = []
             break
-        measured.append(pair.counts.discordant)
+        pairs.append(pair)
+    still_open = [pair for pair in pairs if pair.interval.holds(-claim) or rows < FEWEST_ROWS]
+    measured = [pair.counts.discordant for pair in still_open if pair.counts]
+    if pairs and not still_open:
+        return 0.0, "nothing is open"
     if measured and max(measured) > 0:
         return max(measured), "changed between right and wrong, at most"
     accuracy = min(max(control.value, claim), 1.0)

@@ -89,7 +89,8 @@ def _hosts(group: Group) -> list[Finding]:
     if len(hosts) < 2:
         return []
     sentence = f"{group.name}: the speeds of one table were taken on {len(hosts)} different hosts."
-    return [ABOUT.finding("warning", sentence, group, timed)]
+    advice = "Measure all configurations in one timing run on one machine."
+    return [ABOUT.finding("warning", sentence, group, timed, advice)]
 
 
 def _text(value: Any) -> str:

@@ -41,7 +41,7 @@ def _conditions(table: Table, timing: Timing) -> list[Finding]:
     state = timing.conditions
     told = []
     if state.get("other_processes"):
-        told.append(f"{state['other_processes']} other busy processes")
+        told.append(counted(int(state["other_processes"]), "other busy process", "es"))
     load = state.get("load_before") if state.get("other_processes") is None else None
     if load is not None and timing.cores and load / timing.cores > BUSY:
         told.append(f"a load of {load:g} on {timing.cores} cores before it began")
@@ -53,7 +53,8 @@ def _conditions(table: Table, timing: Timing) -> list[Finding]:
     beside = [one for one in table.timings if one.run == timing.run and one.experiment == timing.experiment]
     if told:
         sentence = f"The timing run {timing.run} on {timing.task} had {listed(told)}."
-        found.append(ABOUT.finding("warning", sentence, timing, beside))
+        advice = "Repeat the timing run on a quiet machine, with nothing else on its device."
+        found.append(ABOUT.finding("warning", sentence, timing, beside, advice))
     return found + _elsewhere(table, timing, beside)
 
 

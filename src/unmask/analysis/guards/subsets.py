@@ -58,7 +58,8 @@ def _finding(
     if not apart:
         sentence = f"{group.name}: {listed(entry.configuration for entry in entries)} are equal{reason}."
     reported_apart = by_construction and apart > 0
-    return ABOUT.finding("warning" if reported_apart else "info", sentence, group, entries)
+    advice = None if by_construction else "Report one figure for each k until more rows show a difference."
+    return ABOUT.finding("warning" if reported_apart else "info", sentence, group, entries, advice)
 
 
 def _interval(one: Entry, other: Entry, level: float) -> Interval | None:

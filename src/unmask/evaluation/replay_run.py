@@ -1,0 +1,129 @@
+"""Replays of a run's samples, made once and kept in its folder. Started by `unmask report` as a process of its own.
+
+A replay decodes a row again under the frozen settings of its run. Only as many tokens as the run's answer has are
+asked for: that ends it at the same step, whatever had ended the answer, without the task's stop strings.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UnmaskError
+from unmask.evaluation.replay_files import SCHEMA, belongs_to, replay_file, stored_replay
+from unmask.store import RunFolder, canonical, read_lines, write_atomically
+from unmask.store.files import make_folder
+
+if TYPE_CHECKING:
+    from unmask.engine.engine import Engine
+
+
+def make_replays(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int | None = None) -> list[Path]:
+    """Decode samples of runs again; `largest` refuses checkpoints with more bytes of weights."""
+    engines: dict[str, Engine] = {}
+    made = []
+    for run, samples in wanted:
+        missing = [sample for sample in samples if stored_replay(run, sample) is None]
+        if not missing:
+            continue
+        key = canonical([run.worker.get("checkpoint"), run.identity.get("dtype"), run.worker.get("device")])
+        name = key.decode()
+        if name not in engines:
+            engines[name] = _engine(run, largest)
+        made += [_make(run, row, engines[name]) for row in _rows(run, missing)]
+    return made
+
+
+def _make(run: RunFolder, row: Mapping[str, Any], engine: "Engine") -> Path:
+    from unmask.evaluation.replay import replay
+
+    identity = run.identity
+    task = identity["task"]
+    prompt = str(row["prompt"])
+    ids = engine.tokenizer.encode(prompt, special=not task.get("chat"))
+    decode = {
+        **identity["decode"],
+        "max_new_tokens": max(1, int(row["tokens"])),
+        "stop_strings": (),
+        "temperature": float((task.get("generation") or {}).get("temperature") or 0.0),
+    }
+    told = replay(engine, ids, decode, identity["policy"])
+    text, answer = str(told["text"]), str(row["answer"])
+    document = {
+        "schema": SCHEMA,
+        "of": belongs_to(run),
+        "run": run.id,
+        "sample": row["id"],
+        "correct": row.get("correct"),
+        "prompt": prompt,
+        "answer": answer,
+        "target": row.get("target"),
+        "same": text.startswith(answer) if row.get("finish") == "stop_string" else text == answer,
+        **told,
+    }
+    file = replay_file(run, str(row["id"]))
+    make_folder(file.parent)
+    write_atomically(file, canonical(document) + b"\n")
+    return file
+
+
+def _rows(run: RunFolder, samples: list[str]) -> list[dict[str, Any]]:
+    result = run.result() or {}
+    file = run.folder / "attempts" / str(result.get("attempt")) / "samples.jsonl"
+    found = {
+        str(row["id"]): row
+        for row in read_lines(file)
+        if row.get("id") in samples and row.get("tokens") and row.get("scores") is None
+    }
+    for sample in samples:
+        if sample not in found:
+            raise UnmaskError(f"{run.name} has no generated answer to {sample}, so it cannot be replayed.")
+    return [found[sample] for sample in samples]
+
+
+def _engine(run: RunFolder, largest: int | None) -> "Engine":
+    from unmask.evaluation.fingerprint import file_sha256
+    from unmask.model.hub import find_checkpoint
+    from unmask.spec.lock import read_lock
+    from unmask.spec.sweep import ENGINE_REVISION
+
+    identity, worker = run.identity, run.worker
+    if identity.get("engine") != ENGINE_REVISION:
+        raise UnmaskError(
+            f"{run.name} was decoded by engine revision {identity.get('engine')} and this is {ENGINE_REVISION}."
+        )
+    lock = read_lock(Path(str(worker.get("lock"))))
+    folder = find_checkpoint(str(worker.get("checkpoint")), lock.revision)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if largest is not None and size > largest:
+        raise UnmaskError(
+            f"The checkpoint has {size / 1e9:.1f} GB of weights; name a number with --replay to load it all the same."
+        )
+    changed = [name for name, digest in lock.files.items() if _digest(folder / name, file_sha256) != digest]
+    if lock.weights != identity.get("weights") or changed:
+        raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
+    from unmask.loading import load
+
+    return load(folder, worker.get("device"), identity.get("dtype"), identity.get("mask_token_id"))
+
+
+def _digest(file: Path, digest_of: Any) -> str | None:
+    return digest_of(file) if file.is_file() else None
+
+
+def main() -> None:
+    """Take {"runs": [[folder, [sample, ...]], ...], "largest": bytes or null} from stdin; print what went wrong."""
+    # A report never downloads anything.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    request = json.load(sys.stdin)
+    wanted = [(RunFolder(Path(folder)), list(samples)) for folder, samples in request["runs"]]
+    try:
+        make_replays(wanted, request.get("largest"))
+    except UnmaskError as error:
+        sys.exit(" ".join(str(error).split()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""results.md: the report as text, in the order in which the first experiments were written up by hand."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from unmask.analysis.criteria import asked
+from unmask.analysis.guards import GUARDS, Finding
+from unmask.analysis.words import listed
+from unmask.report.columns import columns_of
+from unmask.report.document import Document, ExperimentPart, TaskPart
+from unmask.report.numbers import MISSING, percent
+from unmask.report.sentences import across, analysis, leading, status, summary
+from unmask.report.subjects import subjects_of
+
+TITLES = {guard.about.id: guard.about.title for guard in GUARDS}
+FEW_SUBJECTS = 12
+"""Subtasks that are listed here; the page has all of them."""
+
+
+def as_markdown(document: Document) -> str:
+    """The whole text."""
+    blocks = [*_head(document), *(block for part in document.parts for block in _part(part, document))]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _head(document: Document) -> Iterator[str]:
+    yield f"# Results: {escaped(document.title)}"
+    if len(document.parts) > 1:
+        yield f"**Date**: {document.made[:10]}"
+        yield "## Summary of all experiments"
+        for part in document.parts:
+            yield "\n".join(f"**{escaped(sentence)}**" for sentence in leading(part))
+        rows = across(document)
+        headings = {
+            "experiment": "Experiment",
+            "task": "Task",
+            "control": "Control",
+            "accuracy": "Accuracy (%)",
+            "best": "Best within budget",
+            "drop": "Drop (points)",
+            "speedup": "Speed-up",
+            "verdict": "Verdict",
+            "invalid": "Invalid",
+            "warnings": "Warnings",
+        }
+        yield table(list(headings.values()), ([row[key] for key in headings] for row in rows))
+
+
+def _part(part: ExperimentPart, document: Document) -> Iterator[str]:
+    many = len(document.parts) > 1
+    level = "###" if many else "##"
+    if many:
+        yield f"## {escaped(part.name)}"
+    yield _status(part, document)
+    yield f"{level} Summary"
+    first = leading(part)
+    for sentence in summary(part):
+        yield f"**{escaped(sentence)}**" if sentence in first else escaped(sentence)
+    yield f"{level} Results"
+    for task in part.tasks:
+        yield from _task(task, level + "#")
+    yield _meanings(part)
+    yield f"{level} Analysis"
+    yield f"{level}# Key findings"
+    told = [f"**{escaped(name)}**: {escaped(sentence)}" for name, sentence in analysis(part)]
+    yield numbered(told) or "There is nothing to compare yet."
+    yield f"{level}# Unexpected observations"
+    yield from _findings(part.findings)
+    yield f"{level} Verdict"
+    yield from _verdict(part)
+    yield f"{level} Provenance"
+    yield table(["What", "Value"], part.provenance)
+    yield f"{level} Artifacts"
+    own = ("This report with pictures and samples", "report.html")
+    yield table(["Artifact", "Location"], [*part.artifacts, own])
+
+
+def _status(part: ExperimentPart, document: Document) -> str:
+    lines = [f"**Status**: {status(part)}", f"**Date**: {document.made[:10]}"]
+    if part.hypothesis:
+        lines.append(f"**Hypothesis**: {escaped(part.hypothesis)}")
+    if part.expected:
+        lines.append(f"**Expected**: {escaped(part.expected)}")
+    if part.verdict is not None:
+        lines.append(f"**Verdict**: {part.verdict.answer}")
+    return "  \n".join(lines)
+
+
+def _task(task: TaskPart, heading: str) -> Iterator[str]:
+    rows = f", {task.rows:,} rows" if task.rows else ""
+    yield f"{heading} {escaped(task.name)}{rows}"
+    if task.metric:
+        yield f"Metric: `{task.metric}`. Control: {task.control.configuration if task.control else 'none'}."
+    columns = columns_of(task)
+    headings = [f"{one.heading} ({one.unit})" if one.unit else one.heading for one in columns]
+    body = []
+    for line in task.lines:
+        cells = [column.cell(line) for column in columns]
+        body.append([f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in cells])
+    yield table(headings, body, [column.is_number for column in columns])
+    yield from _subjects(task, heading)
+
+
+def _meanings(part: ExperimentPart) -> str:
+    """What the columns of all tables mean, once."""
+    columns = [column for task in part.tasks for column in columns_of(task)[1:]]
+    told = dict.fromkeys(f"{column.heading}: {column.explanation}" for column in columns)
+    return f"Columns. {' '.join(map(escaped, told))}" if told else ""
+
+
+def _subjects(task: TaskPart, heading: str) -> Iterator[str]:
+    subjects = subjects_of(task)
+    if not subjects:
+        return
+    names = [line.name for line in task.lines if line.entry.subtasks]
+    yield f"{heading}# By subject (%)"
+    shown = subjects[:FEW_SUBJECTS]
+    body = [[one.name, *(percent(one.values.get(name)) for name in names)] for one in shown]
+    yield table(["Subject", *names], body, [False, *(True for _ in names)])
+    if len(subjects) > FEW_SUBJECTS:
+        yield f"{len(subjects) - FEW_SUBJECTS} more subjects are in report.html."
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    if not findings:
+        yield "The guards found nothing."
+    ordered = sorted(findings, key=lambda one: list(TITLES).index(one.guard) if one.guard in TITLES else -1)
+    for guard, found in groupby(ordered, key=lambda one: one.guard):
+        same = list(found)
+        lines = [f"- **{TITLES.get(guard, guard)}** (`{guard}`)"]
+        lines += [f"  - {one.severity}: {escaped(one.sentence)}" for one in same]
+        lines += [
+            f"  - What to do: {escaped(advice)}" for advice in dict.fromkeys(one.advice for one in same)
+        ]
+        yield "\n".join(lines)
+
+
+def _verdict(part: ExperimentPart) -> Iterator[str]:
+    if part.verdict is None:
+        yield (
+            "The recipe has no criteria, so nothing is judged."
+            if not part.about.foreign
+            else ("No criteria were given, so nothing is judged; `--criteria RECIPE` names some.")
+        )
+        return
+    judged = part.verdict
+    yield f"**{judged.answer.capitalize()}**: {escaped(judged.reason)}"
+    yield f"Asked for: some candidate {escaped(asked(judged.criteria))} (intervals at {judged.level:.0%})."
+    if judged.missing:
+        yield "What it would take to decide:"
+        yield "\n".join(f"- {escaped(sentence)}" for sentence in judged.missing)
+    if part.about.missing:
+        yield f"Without a result: {escaped(listed(str(run) for run in part.about.missing))}."
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[bool] | None = None
+) -> str:
+    """A table of markdown; numbers are set to the right."""
+    marks = ["---:" if number else "---" for number in numbers or [False] * len(headings)]
+    lines = [_row(headings), "|" + "|".join(marks) + "|", *(_row(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(escaped(cell or MISSING) for cell in cells) + " |"
+
+
+def numbered(sentences: Sequence[str]) -> str:
+    """A numbered list."""
+    return "\n".join(f"{number}. {sentence}" for number, sentence in enumerate(sentences, start=1))
+
+
+def escaped(text: str) -> str:
+    """Text that stays text: one line, no table breaks, no HTML."""
+    line = " ".join(text.split())
+    for letter, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("*", "\\*")):
+        line = line.replace(letter, instead)
+    # Inside a word an underscore is only that.
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)

@@ -1,0 +1,124 @@
+"""report.html: one file without any address in it. Templates, style and scripts are the package's own files.
+
+Everything that a model or a recipe wrote is text: templates escape it, and the data for the scripts cannot end the
+element it stands in. Scripts other than the one written here are refused by the page itself.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from markupsafe import Markup
+
+from unmask.analysis.criteria import asked
+from unmask.analysis.guards import GUARDS
+from unmask.report.columns import columns_of
+from unmask.report.document import Document, ExperimentPart, TaskPart
+from unmask.report.figures.frontier import frontier_plot
+from unmask.report.figures.ledger import KINDS, by_kind, ledger_bars
+from unmask.report.figures.subjects import subject_bars
+from unmask.report.figures.timeline import timeline
+from unmask.report.figures.work import work_plot
+from unmask.report.heat_maps import heat_maps
+from unmask.report.numbers import count, duration, percent
+from unmask.report.sentences import across, analysis, leading, status
+from unmask.report.subjects import subjects_of
+
+STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
+LONG_REASON = 160
+"""Letters after the first colon of a verdict's reason that are still shown with it."""
+SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")
+
+
+def as_page(document: Document) -> str:
+    """The whole page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("unmask.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=percent, count=count, duration=duration)
+    script = _joined("js", SCRIPTS)
+    return environment.get_template("page.html").render(
+        document=document,
+        parts=[_part(part) for part in document.parts],
+        across=across(document) if len(document.parts) > 1 else [],
+        guards={guard.about.id: guard.about for guard in GUARDS},
+        style=Markup(_joined("css", STYLES)),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=embedded({"flips": document.flips, "replays": document.replays}),
+    )
+
+
+def embedded(value: Any) -> Markup:
+    """JSON that may stand inside a script element: no `<` is left in it."""
+    return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _part(part: ExperimentPart) -> dict[str, Any]:
+    judged = part.verdict
+    return {
+        "about": part,
+        "status": status(part),
+        "leading": leading(part),
+        "reason": _short(judged.reason) if judged else "",
+        "asked": asked(judged.criteria) if judged else "",
+        "analysis": _by_task(analysis(part)),
+        "tasks": [_task(task) for task in part.tasks],
+        "timeline": timeline(part.attempts),
+        "findings": _findings(part),
+    }
+
+
+def _short(reason: str) -> str:
+    """The first clause of a reason that lists every candidate: the page has a list of its own."""
+    clause, _, rest = reason.partition(": ")
+    return f"{clause}." if len(rest) > LONG_REASON else reason
+
+
+def _task(task: TaskPart) -> dict[str, Any]:
+    columns = columns_of(task)
+    subjects = subjects_of(task)
+    return {
+        "about": task,
+        "columns": columns,
+        "rows": [(line, [column.cell(line) for column in columns]) for line in task.lines],
+        "by_speed": frontier_plot(task, task.by_speed),
+        "by_work": frontier_plot(task, task.by_work),
+        "work": work_plot(task),
+        "heat_maps": heat_maps(task),
+        "subjects": subject_bars(task, subjects),
+        "ledger": ledger_bars(task),
+        "kinds": KINDS,
+        "ledger_rows": [(line.name, by_kind(line)) for line in task.lines if by_kind(line)],
+    }
+
+
+def _by_task(sentences: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for name, sentence in sentences:
+        found.setdefault(name, []).append(sentence)
+    return list(found.items())
+
+
+def _findings(part: ExperimentPart) -> list[tuple[str, list[Any]]]:
+    """Findings by guard, the worst guard first."""
+    found: dict[str, list[Any]] = {}
+    for finding in part.findings:
+        found.setdefault(finding.guard, []).append(finding)
+    return list(found.items())
+
+
+@lru_cache
+def _joined(folder: str, names: tuple[str, ...]) -> str:
+    place = files("unmask.report") / "assets" / folder
+    return "\n".join((place / f"{name}.{folder}").read_text(encoding="utf-8").strip() for name in names)

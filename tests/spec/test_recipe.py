@@ -1,0 +1,333 @@
+"""Recipes: what a good one expands to, and one sentence for everything that cannot be meant.
+
+A sentence names the file, the line where it can be told, the key, and what is allowed there.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe_cases import FILE, TEXT, changed, recipe
+from unmask.errors import UnmaskError
+from unmask.spec import DecodeSpec, FullSpec, LayerReuseSpec, TrimSpec
+from unmask.spec.recipe import parse_recipe, read_recipe, recipe_file
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "experiments.md"
+
+
+def refused(*changes: tuple[str, str]) -> str:
+    """The sentence for a recipe with parts of its text replaced."""
+    with pytest.raises(UnmaskError) as caught:
+        recipe(*changes)
+    sentence = str(caught.value)
+    assert sentence.startswith(FILE)
+    assert sentence.endswith(".")
+    assert not sentence.endswith("..")
+    assert "\n" not in sentence
+    return sentence
+
+
+def line_told(sentence: str) -> int | None:
+    found = re.match(rf"{re.escape(FILE)}, line (\d+): ", sentence)
+    return int(found[1]) if found else None
+
+
+def line_with(text: str, part: str) -> int:
+    """The number of the only line that holds a part."""
+    (number,) = [number for number, line in enumerate(text.splitlines(), 1) if part in line]
+    return number
+
+
+# What is refused, by its kind: the change, what the sentence must hold, and the line's own text.
+
+UNKNOWN = {
+    "top": (("hypothesis =", "hypotesis ="), "`hypotesis`", "hypotesis"),
+    "table": (("[success]", "[succes]"), "`succes`", "[succes]"),
+    "model": (('checkpoint = "embedded"', 'chekpoint = "embedded"'), "`chekpoint`", "chekpoint"),
+    "evaluation": (("batch_size = 8", "batchsize = 8"), "`batchsize`", "batchsize"),
+    "first task": (("limit = 4", "limits = 4"), "`limits`", "limits"),
+    "second task": (('estimator = "chain"', 'estimater = "chain"'), "`estimater`", "estimater"),
+    "timing": (("prompts = 2", "prompt = 2"), "`prompt`", "prompt = 2"),
+    "grid": (('[[grid]]\nname = "t', '[[grid]]\nnames = 1\nname = "t'), "`names`", "names = 1"),
+    "bounds": (("confirm = { speedup = 1.2, drop", "confirm = { speedup = 1.2, dropp"), "`dropp`", "dropp"),
+    "resources": (("gpus = 1", "gpu = 1"), "`gpu`", "gpu = 1"),
+    "decode": (("threshold = 0.9", "treshold = 0.9"), "`treshold`", "treshold"),
+    "decode of a configuration": (("{ threshold = 0.7 }", "{ treshold = 0.7 }"), "`treshold`", "treshold"),
+    "decode axis": (("[4, 8]", '[4, 8]\n"decode.treshold" = [1]'), "`treshold`", "treshold"),
+    "policy of a grid": (('unit = "output"', 'unt = "output"'), "`unt`", "unt"),
+    "policy of a configuration": (("keep = 0.25", "kept = 0.25"), "`kept`", "kept"),
+    "policy axis": (("k = [1, 2]", "k = [1, 2]\nwarm = [1]"), "`warm`", "warm = [1]"),
+}
+ALLOWED = {
+    "top": "Allowed fields: name, hypothesis, model, tasks,",
+    "table": "Allowed fields: name, hypothesis, model, tasks,",
+    "model": "Allowed fields: checkpoint, revision, dtype, mask_token_id.",
+    "first task": "Allowed fields: name, limit, num_fewshot, estimator, order, metric.",
+    "bounds": "Allowed fields: speedup, drop.",
+    "resources": "Allowed fields: gpus, gpu_type, cpus,",
+    "decode": "Allowed fields: max_new_tokens, threshold,",
+    "policy of a grid": "Allowed fields: k, layers, size, unit, on, warmup, calibration, share.",
+    "policy of a configuration": "Allowed fields: keep, every, probe_layer.",
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_an_unknown_field_is_named_with_its_line_and_the_allowed_ones(case: str) -> None:
+    change, named, line = UNKNOWN[case]
+    sentence = refused(change)
+    assert named in sentence
+    assert ALLOWED.get(case, "Allowed fields: ") in sentence
+    assert line_told(sentence) == line_with(changed(change), line)
+
+
+TYPES = {
+    "limit": (("limit = 4", 'limit = "4"'), "Expected `int | null`, got `str`", "$.tasks[0].limit"),
+    "batch": (
+        ("batch_size = 8", "batch_size = 8.5"),
+        "Expected `int`, got `float`",
+        "$.evaluation.batch_size",
+    ),
+    "candidates": (('["k2_*"]', '"k2_*"'), "Expected `array`, got `str`", "$.success.candidates"),
+    "sbatch": (('[resources.sbatch]\nexclude = "node17"', "sbatch = 1"), "got `int`", "$.resources.sbatch"),
+    "a table for a list": (("[[timing]]", "[timing]"), "Expected `array`, got `object`", "$.timing"),
+    "an axis": (("k = [1, 2]", "k = 2"), "Expected `array`, got `int`", "$.grid[0].axes"),
+    "decode": (("threshold = 0.7", 'threshold = "low"'), "Expected `float`, got `str`", "$.threshold"),
+    "policy": (("keep = 0.25", 'keep = "some"'), "Expected `float`, got `str`", "$.keep"),
+}
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_a_value_of_another_type_names_its_key_and_line(case: str) -> None:
+    change, expected, key = TYPES[case]
+    sentence = refused(change)
+    assert expected in sentence
+    assert key in sentence
+    header = "[grid.axes]\nk = 2" if case == "an axis" else change[1]
+    text = changed(change)
+    assert line_told(sentence) == text[: text.index(header)].count("\n") + 1
+
+
+RANGES = {
+    "limit": (("limit = 4", "limit = 0"), "Expected `int` >= 1", "limit = 0"),
+    "gpus": (("gpus = 1", "gpus = -1"), "Expected `int` >= 0", "gpus = -1"),
+    "drop": (("1.2, drop = 0.05", "1.2, drop = 5"), "Expected `float` <= 1.0", "drop = 5"),
+    "speedup": (("speedup = 1.2", "speedup = 0"), "Expected `float` > 0.0", "speedup = 0"),
+    "threshold": (("threshold = 0.9", "threshold = 1.9"), "must lie in (0, 1]", "threshold = 1.9"),
+    "own threshold": (("threshold = 0.7", "threshold = 7"), "must lie in (0, 1]", "threshold = 7"),
+    "k": (("k = [1, 2]", "k = [1, 0]"), "k is 0; it must be at least 1", "k = [1, 0]"),
+    "keep": (("keep = 0.25", "keep = 2"), "keep is 2.0; it must lie in [0, 1]", "keep = 2"),
+}
+
+
+@pytest.mark.parametrize("case", RANGES)
+def test_a_value_out_of_range_says_what_is_allowed(case: str) -> None:
+    change, allowed, line = RANGES[case]
+    sentence = refused(change)
+    assert allowed in sentence
+    assert line_told(sentence) == line_with(changed(change), line)
+
+
+WORDS = {
+    "estimator": (('"chain"', '"magic"'), "Allowed: chain, canvas, first_token, onepass."),
+    "dtype": (('"embedded"', '"embedded"\ndtype = "int8"'), "Allowed: float32, float16, bfloat16."),
+    "unit": (('unit = "output"', 'unit = "layer"'), "Allowed: output, residual, attention, mlp."),
+    "steps": (('unit = "output"', 'on = ["all"]'), "Allowed: sub, block."),
+    "kind": (('"layer_reuse"', '"layer_skip"'), "Kinds: adaptive, combine, custom, full, layer_reuse, trim."),
+    "no kind": (('kind = "layer_reuse", ', ""), "Kinds: adaptive, combine,"),
+    "layers": (('["first", "last"]', '["first", "lost"]'), "use first, middle, last, auto or a list"),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_a_word_that_does_not_exist_is_answered_with_those_that_do(case: str) -> None:
+    change, allowed = WORDS[case]
+    assert allowed in refused(change)
+
+
+def test_errors_of_a_configuration_name_it() -> None:
+    assert "configuration loose, decode: threshold is 7" in refused(("threshold = 0.7", "threshold = 7"))
+    assert "configuration k0_first, policy: k is 0" in refused(("k = [1, 2]", "k = [0]"))
+
+
+NAMES = {
+    "twice in a grid": (("k{k}_{layers}", "k{k}"), "2 configurations are called k1"),
+    "twice in all": (('"loose"', '"k2_last"'), "2 configurations are called k2_last"),
+    "tasks": (('"unmask_choice_text"', '"unmask_arith"'), "2 tasks are called unmask_arith"),
+    "timings": (
+        ("[success]", '[[timing]]\ntask = "unmask_arith"\n[success]'),
+        "2 timing runs are called timing of unmask_arith; give each a name",
+    ),
+    "a folder": (('"loose"', '"../loose"'), "A configuration's name is '../loose'"),
+    "spaces": (('name = "tiny"', 'name = "my recipe"'), "name is 'my recipe'; use letters, digits"),
+    "nothing": (('name = "tiny"', 'name = ""'), "name is ''"),
+    "a grid's": (("k{k}_{layers}", "{k}/{layers}"), "A configuration's name is '1/first'"),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_are_different_and_can_name_files(case: str) -> None:
+    change, words = NAMES[case]
+    assert words in refused(change)
+
+
+@pytest.mark.parametrize(
+    "template", ["k{k}_{layer}", "k{", "k{}", "k{k.real}_{layers.x}", "k{k[0]}", "{k!z}"]
+)
+def test_a_bad_template_is_refused_with_what_it_may_use(template: str) -> None:
+    sentence = refused(("k{k}_{layers}", template))
+    assert f"The grid's name {template!r} cannot be filled in" in sentence
+    assert "it may use k, layers" in sentence
+
+
+@pytest.mark.parametrize("axes", ["k = []\nlayers = ['first']", ""])
+def test_an_axis_without_values_is_refused(axes: str) -> None:
+    assert "has no axes, or an empty one" in refused(('k = [1, 2]\nlayers = ["first", "last"]', axes))
+
+
+EMPTY = {
+    "no tasks": (TEXT.index("[[tasks]]"), TEXT.index("[[grid]]"), "", "missing required field `tasks`"),
+    "tasks": (0, TEXT.index("[[grid]]"), 'name = "x"\nhypothesis = "x"\ntasks = []\n', "tasks is empty"),
+    "points": (TEXT.index("[[grid]]"), TEXT.index("[resources]"), "", "There is no configuration"),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_a_recipe_without_tasks_or_configurations_is_refused(case: str) -> None:
+    start, end, instead, words = EMPTY[case]
+    text = TEXT[:start] + instead + TEXT[end:]
+    if case == "tasks":
+        text = text.replace("[[grid]]", '[model]\ncheckpoint = "embedded"\n[[grid]]', 1)
+    with pytest.raises(UnmaskError, match=re.escape(words)):
+        parse_recipe(text, FILE)
+
+
+REFERENCES = {
+    "timing's task": ((']]\ntask = "unmask_arith"', ']]\ntask = "gsm8k"'), "timing[0].task is 'gsm8k'"),
+    "timing's control": (("repeats = 3", 'control = "k9"'), "timing[0].control is 'k9'"),
+    "timing's patterns": (('"k2_last"]', '"k3_*"]'), "timing[0].configurations is 'k3_*', which fits none"),
+    "criterion's task": (
+        (']\ntask = "unmask_arith"\ncon', ']\ntask = "mmlu"\ncon'),
+        "success.task is 'mmlu'",
+    ),
+    "criterion's control": (('control = "k1_first"', 'control = "k1"'), "success.control is 'k1'"),
+    "candidates": (('["k2_*"]', '["k2_*", "k3_*"]'), "success.candidates is 'k3_*', which fits none"),
+    "no candidates": (('["k2_*"]', "[]"), "success.candidates is empty"),
+}
+
+
+@pytest.mark.parametrize("case", REFERENCES)
+def test_references_lead_somewhere(case: str) -> None:
+    change, words = REFERENCES[case]
+    sentence = refused(change)
+    assert words in sentence
+    assert line_told(sentence)
+    if "empty" not in words:
+        assert (
+            ": k1_first, k1_last, k2_first," in sentence or ": unmask_arith, unmask_choice_text." in sentence
+        )
+
+
+def test_text_that_is_no_toml_names_the_line() -> None:
+    sentence = refused(("gpus = 1", "gpus = "))
+    assert (
+        sentence == f"{FILE} is no valid TOML: Invalid value (at line {line_with(TEXT, 'gpus')}, column 8)."
+    )
+    assert "is no valid TOML" in refused(("gpus = 1", "gpus = 1\ngpus = 2"))
+
+
+def test_a_line_is_not_told_where_a_key_stands_in_two_places() -> None:
+    """The grid's own setting and its axis are both there; either could be meant."""
+    own = (
+        '"t{threshold}_s{sub_block_size}"',
+        '"t{threshold}_s{sub_block_size}"\ndecode = { threshold = 0.5 }',
+    )
+    axis = ('"decode.threshold" = [0.5]', '"decode.threshold" = [0.5, 2]')
+    sentence = refused(axis)
+    assert "configuration t2_s4, decode: threshold is 2" in sentence
+    assert line_told(sentence) == line_with(changed(axis), axis[1])
+    assert line_told(refused(own, axis)) is None
+
+
+def test_files_that_are_no_recipes(tmp_path: Path) -> None:
+    with pytest.raises(UnmaskError, match="no such recipe; make one with `unmask new NAME`"):
+        read_recipe(tmp_path)
+    (tmp_path / "recipe.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(UnmaskError, match=r"recipe\.toml is no UTF-8 text"):
+        read_recipe(tmp_path)
+
+
+def test_a_recipe_is_found_by_its_folder_or_its_file(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(TEXT)
+    assert recipe_file(tmp_path) == tmp_path / "recipe.toml"
+    assert read_recipe(tmp_path) == read_recipe(tmp_path / "recipe.toml") == recipe()
+
+
+# What is accepted.
+
+
+def test_grids_are_multiplied_out_in_their_order_and_single_ones_follow() -> None:
+    names = [configuration.name for configuration in recipe().expanded()]
+    grids = ["k1_first", "k1_last", "k2_first", "k2_last", "t0.5_s4", "t0.5_s8"]
+    assert names == [*grids, "loose", "trimmed"]
+
+
+def test_axes_reach_the_policy_and_the_decode_settings() -> None:
+    found = recipe()
+    points = {configuration.name: configuration for configuration in found.expanded()}
+    assert found.policy_of(points["k2_last"]) == LayerReuseSpec(k=2, layers="last", unit="output")
+    assert found.decode_of(points["k2_last"]) == DecodeSpec(threshold=0.9)
+    assert found.policy_of(points["t0.5_s4"]) == FullSpec()
+    assert found.decode_of(points["t0.5_s4"]) == DecodeSpec(threshold=0.5, sub_block_size=4)
+    assert found.decode_of(points["loose"]) == DecodeSpec(threshold=0.7)
+    assert found.policy_of(points["trimmed"]) == TrimSpec(keep=0.25)
+
+
+def test_a_grids_own_settings_stand_under_its_axes() -> None:
+    changes = [('kind = "layer_reuse", unit = "output" }', 'kind = "layer_reuse", k = 9, size = 5 }')]
+    found = recipe(*changes, ('"k2_last"]', '"k2_*"]'))
+    for point in found.expanded()[:4]:
+        policy = found.policy_of(point)
+        assert isinstance(policy, LayerReuseSpec)
+        assert (policy.k, policy.size) == (int(point.name[1]), 5)
+
+
+def test_the_control_is_that_of_the_criteria_or_the_first() -> None:
+    assert recipe(('control = "k1_first"', 'control = "loose"')).control == "loose"
+    start, end = TEXT.index("[success]"), TEXT.index("[resources]")
+    assert parse_recipe(TEXT[:start] + TEXT[end:], FILE).control == "k1_first"
+
+
+@given(
+    ks=st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True),
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=3, unique=True),
+    thresholds=st.lists(st.sampled_from([0.5, 0.7, 0.9, 1.0]), min_size=1, max_size=3, unique=True),
+)
+def test_a_grid_has_every_combination_once(ks: list[int], sizes: list[int], thresholds: list[float]) -> None:
+    axes = f'k = {ks}\nsize = {sizes}\n"decode.threshold" = {thresholds}'
+    text = f"""
+name = "x"
+hypothesis = "x"
+model = {{ checkpoint = "embedded" }}
+tasks = [{{ name = "unmask_arith" }}]
+[[grid]]
+name = "k{{k}}_{{size}}_t{{threshold}}"
+policy = {{ kind = "layer_reuse" }}
+[grid.axes]
+{axes}
+"""
+    found = parse_recipe(text, FILE)
+    seen = set()
+    for point in found.expanded():
+        policy = found.policy_of(point)
+        assert isinstance(policy, LayerReuseSpec)
+        seen.add((policy.k, policy.size, found.decode_of(point).threshold))
+    assert seen == {(k, size, threshold) for k in ks for size in sizes for threshold in thresholds}
+    assert len(found.expanded()) == len(ks) * len(sizes) * len(thresholds)
+
+
+def test_the_recipe_of_the_documentation_is_one() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    assert parse_recipe(text, str(DOCUMENT)).name == "00_baseline_embedded"

@@ -1,0 +1,313 @@
+"""Identities: everything that a result depends on changes them, nothing else does; and which runs a call means."""
+
+import json
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe_cases import TEXT, lock_for, recipe
+from unmask.errors import UnmaskError
+from unmask.spec import AdaptiveSpec, DecodeSpec, LayerReuseSpec, TrimSpec
+from unmask.spec.lock import Lock
+from unmask.spec.recipe import Recipe, parse_recipe
+from unmask.spec.sweep import PlannedRun, sweep_of, task_label
+from unmask.store.store import run_id
+
+FULL = ("limit = 4\n", "")
+
+
+def planned(found: Recipe | None = None, lock: Lock | None = None, **selection: Any) -> list[PlannedRun]:
+    found = found or recipe()
+    return sweep_of(found, lock or lock_for(found), **selection)
+
+
+def ids(*changes: tuple[str, str], **lock: Any) -> dict[str, str]:
+    """Ids by task and configuration, with parts of the recipe or of the lock changed."""
+    found = recipe(*changes)
+    runs = planned(found, lock_for(found, **lock))
+    return {f"{run.task} {run.configuration}": run_id(run.identity) for run in runs}
+
+
+BASE = ids()
+ARITH = {name for name in BASE if name.startswith("unmask_arith ")}
+OF_A_RUN = "unmask_arith k2_last"
+
+
+def test_every_run_of_a_sweep_has_an_id_of_its_own() -> None:
+    assert len(BASE) == 2 * 8 + 1
+    assert len(set(BASE.values())) == len(BASE)
+
+
+# What is in an identity.
+
+
+def run_of(name: str, *changes: tuple[str, str]) -> PlannedRun:
+    return next(run for run in planned(recipe(*changes)) if run.configuration == name)
+
+
+def test_defaults_are_frozen_into_the_identity() -> None:
+    identity = run_of("k2_last").identity
+    assert identity["decode"] == msgspec.to_builtins(DecodeSpec(threshold=0.9))
+    assert identity["policy"] == msgspec.to_builtins(LayerReuseSpec(k=2, layers="last", unit="output"))
+    assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__)
+    assert set(identity["policy"]) == {"kind", *LayerReuseSpec.__struct_fields__}
+    assert identity["task"]["num_fewshot"] is None
+    assert identity["task"]["estimator"] == "chain"
+
+
+def test_an_identity_that_was_written_and_read_has_the_same_id() -> None:
+    for run in planned():
+        assert run_id(json.loads(json.dumps(run.identity, allow_nan=False))) == run_id(run.identity)
+
+
+@pytest.mark.parametrize("default", ["temperature = 0.0", "seed = 0", "block_cache = true", "top_p = 0.95"])
+def test_a_default_that_is_written_out_is_the_same_setting(default: str) -> None:
+    written = run_of("k2_last", ("threshold = 0.9", f"threshold = 0.9\n{default}")).identity
+    assert written["decode"] == run_of("k2_last").identity["decode"]
+
+
+def test_only_what_a_recipe_gives_wins_over_the_tasks_own_generation() -> None:
+    assert run_of("k2_last").identity["task"]["generation"] == {}
+    given = ("threshold = 0.9", "threshold = 0.9\nmax_new_tokens = 32\ntemperature = 0.5")
+    found = run_of("k2_last", given).identity["task"]["generation"]
+    assert found == {"max_gen_toks": 32, "temperature": 0.5, "do_sample": True}
+    greedy = run_of("k2_last", ("threshold = 0.9", "temperature = 0.0")).identity["task"]["generation"]
+    assert greedy == {"temperature": 0.0, "do_sample": False}
+    own = run_of("loose", ("{ threshold = 0.7 }", "{ max_new_tokens = 7 }")).identity["task"]["generation"]
+    assert own == {"max_gen_toks": 7}
+
+
+# What an identity does not know.
+
+SAME = {
+    "resources": ("gpus = 1\nminutes = 30", "cpus = 64\nminutes = 9\npartition = 'gpu'"),
+    "batch": ("batch_size = 8", "batch_size = 32"),
+    "device": ("batch_size = 8", 'device = "cuda:3"'),
+    "place of the data": ("batch_size = 8", 'data = "/elsewhere"'),
+    "leave to run code": ("batch_size = 8", "allow_code = true"),
+    "name of the recipe": ('name = "tiny"', 'name = "other"'),
+    "words": ("Something is faster.", "Nothing is."),
+    "criteria": ("speedup = 1.2", "speedup = 9.9"),
+    "revision": ('checkpoint = "embedded"', 'checkpoint = "embedded"\nrevision = "main"'),
+    "order of keys": ('unit = "output" }', 'warmup = 1, unit = "output" }'),
+    "order of fields": ('policy = { kind = "trim", keep = 0.25 }', 'policy = { keep = 0.25, kind = "trim" }'),
+    "spelling of a number": ("keep = 0.25", "keep = 25e-2"),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_where_and_how_it_runs_and_what_it_is_called_is_no_part_of_it(case: str) -> None:
+    assert ids(SAME[case]) == BASE
+
+
+def test_the_name_of_a_configuration_is_no_part_of_it() -> None:
+    renamed = ids(('"trimmed"', '"rows"'))
+    assert renamed["unmask_arith rows"] == BASE["unmask_arith trimmed"]
+
+
+def test_the_order_of_tasks_and_of_the_locks_keys_is_no_part_of_it() -> None:
+    first, second = TEXT.index("[[tasks]]"), TEXT.index("[[tasks]]", TEXT.index("[[tasks]]") + 1)
+    end = TEXT.index("[[grid]]")
+    turned = parse_recipe(TEXT[:first] + TEXT[second:end] + TEXT[first:second] + TEXT[end:], "x")
+    lock = lock_for(turned, files={"model.safetensors": "d" * 64, "config.json": "c" * 64})
+    found = {f"{run.task} {run.configuration}": run_id(run.identity) for run in planned(turned, lock)}
+    assert found == BASE
+
+
+# What an identity depends on.
+
+OTHER = {
+    "decode": (("threshold = 0.9", "threshold = 0.9\nblock_cache = false"), set(BASE)),
+    "seed": (("threshold = 0.9", "threshold = 0.9\nseed = 1"), set(BASE)),
+    "length": (("threshold = 0.9", "threshold = 0.9\nmax_new_tokens = 512"), set(BASE)),
+    "own decode": (
+        ("threshold = 0.7", "threshold = 0.8"),
+        {"unmask_arith loose", "unmask_choice_text loose"},
+    ),
+    "policy": (("keep = 0.25", "keep = 0.5"), {"unmask_arith trimmed", "unmask_choice_text trimmed"}),
+    "limit": (("limit = 4", "limit = 5"), ARITH - {"unmask_arith timing"}),
+    "no limit": (FULL, ARITH - {"unmask_arith timing"}),
+    "examples": (("limit = 4", "limit = 4\nnum_fewshot = 0"), ARITH),
+    "estimator": (('"chain"', '"onepass"'), set(BASE) - ARITH),
+    "order": (('"chain"', '"chain"\norder = "left_to_right"'), set(BASE) - ARITH),
+    "metric": (("limit = 4", 'limit = 4\nmetric = "exact_match,none"'), ARITH),
+    "chat": (("batch_size = 8", "chat = true"), set(BASE)),
+    "system": (("batch_size = 8", 'system_instruction = "Be brief."'), set(BASE)),
+    "dtype": (('"embedded"', '"embedded"\ndtype = "float16"'), set(BASE)),
+    "mask": (('"embedded"', '"embedded"\nmask_token_id = 5'), set(BASE)),
+    "prompts": (("prompts = 2", "prompts = 3"), {"unmask_arith timing"}),
+    "rounds": (("repeats = 3", "repeats = 4"), {"unmask_arith timing"}),
+    "batch of a timing": (("repeats = 3", "repeats = 3\nbatch_size = 2"), {"unmask_arith timing"}),
+    "control of a timing": (("repeats = 3", 'repeats = 3\ncontrol = "k1_last"'), {"unmask_arith timing"}),
+    "timed ones": (('"k2_last"]', '"k2_*"]'), {"unmask_arith timing"}),
+}
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_what_a_result_depends_on_changes_the_ids_it_should(case: str) -> None:
+    change, expected = OTHER[case]
+    found = ids(change)
+    assert {name for name in BASE if found[name] != BASE[name]} == expected
+
+
+def test_a_policys_change_reaches_the_timing_runs_that_hold_it() -> None:
+    found = ids(('unit = "output"', 'unit = "mlp"'))
+    changed = {name for name in BASE if found[name] != BASE[name]}
+    assert changed == {"unmask_arith timing", *(name for name in BASE if " k" in name)}
+
+
+LOCKED = {
+    "weights": ({"files": {"config.json": "c" * 64, "model.safetensors": "e" * 64}}, set(BASE)),
+    "a file more": ({"files": {"config.json": "c", "model.safetensors": "d", "chat.jinja": "f"}}, set(BASE)),
+    "lm-eval": ({"lm_eval": "0.4.14"}, set(BASE)),
+    "rows": ({"tasks": {"unmask_arith": "new", "unmask_choice_text": "rows of unmask_choice_text"}}, ARITH),
+    "version": ({"versions": {"unmask_arith": "1.1", "unmask_choice_text": "1.0"}}, ARITH),
+    "shape": ({"block_size": 16}, set()),
+    "revision": ({"revision": "0" * 40}, set()),
+}
+
+
+@pytest.mark.parametrize("case", LOCKED)
+def test_what_was_locked_changes_the_ids_it_should(case: str) -> None:
+    lock, expected = LOCKED[case]
+    found = ids(**lock)
+    assert {name for name in BASE if found[name] != BASE[name]} == expected
+
+
+def test_another_revision_of_the_engine_changes_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unmask.spec.sweep.ENGINE_REVISION", 2)
+    assert not set(ids().values()) & set(BASE.values())
+
+
+def test_the_members_of_a_group_count() -> None:
+    members = {"unmask_arith": ("a", "b"), "unmask_choice_text": ("unmask_choice_text",)}
+    known = {
+        "members": members,
+        "sizes": {"a": 7, "b": 9, "unmask_choice_text": 600},
+        "versions": dict.fromkeys(["a", "b", "unmask_choice_text"], "1.0"),
+    }
+    rows = {"a": "1", "b": "2", "unmask_choice_text": "rows of unmask_choice_text"}
+    first, second = ids(**known, tasks=rows), ids(**known, tasks={**rows, "b": "3"})
+    assert {name for name in BASE if first[name] != second[name]} == ARITH
+
+
+def test_a_limited_run_is_never_the_full_one() -> None:
+    full = run_of("k2_last", FULL)
+    every = next(run for run in planned(recipe(FULL), limit=600) if run.configuration == "k2_last")
+    assert full.identity["task"]["rows"] == {"unmask_arith": 600}
+    assert run_id(full.identity) != run_id(every.identity)
+    assert (full.label, every.label) == ("unmask_arith k2_last", "unmask_arith_limit_600 k2_last")
+    assert task_label("gsm8k", None) != task_label("gsm8k", 1319)
+
+
+policies = st.one_of(
+    st.builds(
+        LayerReuseSpec,
+        k=st.integers(1, 4),
+        layers=st.sampled_from(["first", "middle", "last"]),
+        unit=st.sampled_from(["output", "residual", "attention", "mlp"]),
+        warmup=st.integers(1, 3),
+    ),
+    st.builds(TrimSpec, keep=st.sampled_from([0.0, 0.5, 1.0]), every=st.sampled_from([None, 1, 2])),
+    st.builds(AdaptiveSpec, budget=st.sampled_from([0.0, 0.5]), cap=st.integers(0, 2)),
+)
+decodes = st.builds(
+    DecodeSpec,
+    threshold=st.sampled_from([0.5, 0.9, 1.0]),
+    sub_block_size=st.sampled_from([4, 8]),
+    block_cache=st.booleans(),
+    max_new_tokens=st.sampled_from([16, 512]),
+    stop_strings=st.sampled_from([(), ("Q:",)]),
+)
+points = st.tuples(policies, decodes)
+
+
+@given(points, points)
+def test_two_configurations_share_an_id_exactly_when_all_their_settings_are_equal(
+    one: Any, other: Any
+) -> None:
+    found = recipe()
+    lock = lock_for(found)
+
+    def identity(point: Any, name: str) -> str:
+        policy, decode = (msgspec.to_builtins(part) for part in point)
+        given = {key: value for key, value in decode.items() if value is not None}
+        single = {"name": name, "policy": policy, "decode": given}
+        values = {**msgspec.to_builtins(found), "configurations": [single], "grid": []}
+        values |= {"timing": [], "success": None}
+        (run, _) = sweep_of(msgspec.convert(values, Recipe), lock)
+        return run_id(run.identity)
+
+    assert (identity(one, "one") == identity(other, "other")) == (one == other)
+
+
+def test_a_setting_that_is_no_number_is_refused() -> None:
+    infinite = run_of("trimmed", ('kind = "trim", keep = 0.25', 'kind = "adaptive", max_drift = inf'))
+    assert math.isinf(infinite.identity["policy"]["max_drift"])
+    with pytest.raises(UnmaskError, match="must be plain, finite JSON"):
+        run_id(infinite.identity)
+
+
+# Which runs a call means.
+
+
+def test_a_timing_run_holds_the_settings_of_its_configurations() -> None:
+    (timing,) = [run for run in planned() if run.kind == "timing"]
+    identity = timing.identity
+    assert list(identity["configurations"]) == ["k1_first", "k1_last", "k2_last"]
+    assert (identity["control"], identity["prompts"], identity["repeats"]) == ("k1_first", 2, 3)
+    accuracy = run_of("k2_last").identity
+    settings = identity["configurations"]["k2_last"]
+    assert (settings["decode"], settings["policy"]) == (accuracy["decode"], accuracy["policy"])
+    assert "decode" not in identity
+    assert timing.label == "unmask_arith_limit_2 timing"
+
+
+def test_the_control_is_timed_whether_named_or_not() -> None:
+    found = recipe(('["k1_*", "k2_last"]', '["k2_last"]'), ("repeats = 3", 'control = "loose"'))
+    (timing,) = [run for run in planned(found) if run.kind == "timing"]
+    assert list(timing.identity["configurations"]) == ["k2_last", "loose"]
+
+
+def test_two_timing_runs_of_a_task_are_told_apart_by_name() -> None:
+    more = '[[timing]]\ntask = "unmask_arith"\nname = "loose_ones"\nprompts = 2\n[success]'
+    runs = [run for run in planned(recipe(("[success]", more))) if run.kind == "timing"]
+    assert [run.configuration for run in runs] == ["timing", "loose_ones"]
+
+
+def test_patterns_choose_tasks_and_configurations() -> None:
+    some = planned(tasks=["*arith"], configurations=["k2_*", "loose"])
+    assert [run.label for run in some] == [
+        f"unmask_arith_limit_4 {name}" for name in ("k2_first", "k2_last", "loose")
+    ]
+    assert {run.kind for run in planned(tasks=["unmask_choice_text"])} == {"accuracy"}
+    assert {run.kind for run in planned(tasks=["unmask_arith"])} == {"accuracy", "timing"}
+
+
+@pytest.mark.parametrize(
+    "selection, words",
+    [
+        ({"tasks": ["gsm8k"]}, "No task is called gsm8k; there are unmask_arith, unmask_choice_text."),
+        ({"configurations": ["k9"]}, "No configuration is called k9; there are k1_first, k1_last,"),
+        ({"limit": 601}, "The limit of unmask_arith is 601 but unmask_arith has 600 rows"),
+    ],
+)
+def test_what_is_not_there_is_refused(selection: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnmaskError) as caught:
+        planned(**selection)
+    assert words in str(caught.value)
+
+
+def test_a_limit_holds_for_every_task_and_for_the_prompts_of_a_timing_run() -> None:
+    assert {(run.kind, run.limit) for run in planned(limit=3)} == {("accuracy", 3), ("timing", 2)}
+    assert {(run.kind, run.limit) for run in planned(limit=1)} == {("accuracy", 1), ("timing", 1)}
+
+
+def test_a_task_that_was_not_locked_is_refused() -> None:
+    lock = lock_for(recipe(), members={"unmask_choice_text": ("unmask_choice_text",)})
+    with pytest.raises(UnmaskError, match="unmask_arith is not in the lock; run `unmask prepare`"):
+        planned(lock=lock)
