@@ -6,11 +6,13 @@ Nothing in it was measured. Outcomes are drawn with fixed seeds, so figures and 
 import json
 import random
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from unmask.evaluation.replay_files import belongs_to, replay_file
 from unmask.store import RunFolder, Store, canonical
-from unmask.store.experiments import Member, write_experiment
+from unmask.store.experiments import Member, read_experiment, write_experiment
 
 LAYERS = 24
 RECIPE = """
@@ -41,9 +43,19 @@ confirm = {{ speedup = 1.1, drop = 0.05 }}
 reject = {{ speedup = 1.02, drop = 0.3 }}
 """
 SUBJECTS = (
-    "anatomy astronomy business_ethics clinical_knowledge college_chemistry computer_security econometrics "
-    "formal_logic high_school_geography international_law machine_learning world_religions"
-).split()
+    "anatomy",
+    "astronomy",
+    "business_ethics",
+    "clinical_knowledge",
+    "college_chemistry",
+    "computer_security",
+    "econometrics",
+    "formal_logic",
+    "high_school_geography",
+    "international_law",
+    "machine_learning",
+    "world_religions",
+)
 HOSTS = ("node1", "node2", "node3")
 BEGIN = 1_795_000_000
 
@@ -88,14 +100,11 @@ def write_store(
     store = Store.at(root)
     settings = grid(unit)
     chosen = list(configurations or settings)
-    members: list[Member] = []
-    for number, configuration in enumerate(chosen):
-        for task in ("arith", "exam"):
-            members.append(
-                accuracy_run(
-                    store, configuration, settings[configuration], task, rows, number, answer, prompt
-                )
-            )
+    members = [
+        accuracy_run(store, configuration, settings[configuration], task, rows, number, answer, prompt)
+        for number, configuration in enumerate(chosen)
+        for task in ("arith", "exam")
+    ]
     members.append(timing_run(store, {name: settings[name] for name in chosen}))
     write_experiment(store, name, root / "recipe.toml", RECIPE.format(name=name), members, control="k1_first")
     return store
@@ -324,6 +333,58 @@ def write_attempt(run: RunFolder, host: str, start: float, failure: str | None =
 
 
 def moment(seconds: float) -> str:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def add_replays(store: Store, experiment: str, configurations: Iterable[str], samples: int = 2) -> None:
+    """Replays of the first samples that flipped between two configurations, as `unmask report` would find them."""
+    one, other = configurations
+    flipped = [index for index in range(100) if outcome(one, "arith", index) != outcome(other, "arith", index)]
+    flipped.sort(key=lambda index: outcome(other, "arith", index))
+    written = read_experiment(store, experiment)
+    assert written is not None
+    for member in written.members:
+        if member.task == "arith" and member.configuration in (one, other):
+            run = RunFolder(store.runs_folder / member.folder)
+            for index in flipped[:samples]:
+                write_replay(run, f"arith/{index}", outcome(member.configuration, "arith", index), member.configuration)
+
+
+def write_replay(run: RunFolder, sample_id: str, correct: bool, configuration: str) -> None:
+    """Two blocks of eight positions; every third step replays a part of the layers."""
+    file = replay_file(run, sample_id)
+    file.parent.mkdir(exist_ok=True)
+    reusing = not configuration.startswith("k1")
+    steps: list[dict[str, Any]] = [{"kind": "prefill", "fed": [0, 8], "written": []}]
+    for number in range(1, 9):
+        start = 8 if number < 5 else 16
+        column = 10 + 2 * (number - 1) if number < 5 else 16 + 2 * (number - 5)
+        step: dict[str, Any] = {
+            "kind": "sub" if number % 2 else "block",
+            "fed": [start, start + 8],
+            "written": [[column, f"word{number} ", 0.95], [column + 1, "<b>&amp; ", 0.41]],
+        }
+        if reusing:
+            step["ops"], step["unit"] = ("c4p16c4" if number % 3 == 0 else "c4f16c4"), "residual"
+        steps.append(step)
+    document = {
+        "schema": 1,
+        "of": belongs_to(run),
+        "run": run.id,
+        "sample": sample_id,
+        "correct": float(correct),
+        "prompt": "How much is <i>1</i> + 1?",
+        "answer": "word",
+        "target": "2",
+        "same": True,
+        "prompt_tokens": 10,
+        "block_size": 8,
+        "sub_block_size": 8,
+        "layers": LAYERS,
+        "threshold": 0.9,
+        "tokens": 14,
+        "finish": "stop",
+        "text": "word",
+        "steps": steps,
+    }
+    file.write_bytes(canonical(document))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.analysis.likeness import acts
 from unmask.report.document import Line, TaskPart
-from unmask.report.numbers import MISSING, count, duration, percent, probability, rate, span, times
+from unmask.report.numbers import MISSING, TIMES, count, duration, percent, probability, rate, span, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,10 @@ def columns_of(task: TaskPart) -> list[Column]:
         found += [
             Column("Speed", unit, "Median over the rounds of the timing run.", _rate),
             Column(
-                f"Speed-up vs {control}", "×", "Median of ratios in the same round, 95 % interval.", _speedup
+                f"Speed-up vs {control}",
+                TIMES,
+                "Median of ratios in the same round, 95 % interval.",
+                _speedup,
             ),
         ]
     elif foreign and any(line.rate for line in task.lines):

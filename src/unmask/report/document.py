@@ -1,7 +1,7 @@
 """What a report says, as data: the same for its two forms. Knows neither where it came from nor how it is shown."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from unmask.analysis.candidates import Loss
@@ -58,8 +58,6 @@ class TaskPart:
     group: Group
     lines: tuple[Line, ...]
     control: Entry | None
-    comparisons: int
-    """How many p-values Holm's correction was made over."""
     by_speed: tuple[Point, ...]
     by_work: tuple[Point, ...]
     equal: tuple[tuple[str, ...], ...]
@@ -147,7 +145,6 @@ class Document:
     replays: tuple[Mapping[str, Any], ...] = ()
     replay_note: str = ""
     """Why there is no replay, or none of some run."""
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.report.document import Line, TaskPart
-from unmask.report.numbers import MISSING, percent, times
+from unmask.report.numbers import MISSING, TIMES, percent, times
 
 PREFERRED = ("k", "layers")
 KNOWN_ORDER = {"first": 0, "middle": 1, "last": 2}
@@ -50,7 +50,7 @@ def _figures(lines: Iterable[Line]) -> list[Figure]:
     found: list[Figure] = [("Accuracy (%)", lambda line: line.entry.value, percent)]
     known = list(lines)
     if any(line.speedup is not None for line in known):
-        found.append(("Speed-up (×)", _speed, times))
+        found.append((f"Speed-up ({TIMES})", _speed, times))
     elif any(line.rate for line in known):
         found.append(("Imported speed (tokens/s)", lambda line: line.rate, lambda v: times(v, 1)))
     if any(line.skipped for line in known):

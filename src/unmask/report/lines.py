@@ -36,7 +36,6 @@ def task_part(table: Table, group: Group, key: str) -> TaskPart:
         group=group,
         lines=tuple(lines),
         control=control,
-        comparisons=len(tested),
         by_speed=tuple(frontier(own, group, "speed")),
         by_work=tuple(frontier(own, group, "work")),
         equal=tuple(tuple(one.configuration for one in same) for same in sets if acts(same[0])),

@@ -7,10 +7,11 @@ from itertools import groupby
 from unmask.analysis.criteria import asked
 from unmask.analysis.guards import GUARDS, Finding
 from unmask.analysis.words import listed
+from unmask.report.across import across
 from unmask.report.columns import columns_of
 from unmask.report.document import Document, ExperimentPart, TaskPart
 from unmask.report.numbers import MISSING, percent
-from unmask.report.sentences import across, analysis, leading, status, summary
+from unmask.report.sentences import analysis, leading, status, summary
 from unmask.report.subjects import subjects_of
 
 TITLES = {guard.about.id: guard.about.title for guard in GUARDS}
@@ -44,7 +45,7 @@ def _head(document: Document) -> Iterator[str]:
             "invalid": "Invalid",
             "warnings": "Warnings",
         }
-        yield table(list(headings.values()), ([row[key] for key in headings] for row in rows))
+        yield table(list(headings.values()), ([str(getattr(row, key)) for key in headings] for row in rows))
 
 
 def _part(part: ExperimentPart, document: Document) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Numbers as tables have them: few digits, one spelling for what is not known. No units where a heading has them."""
 
-MISSING = "–"
+MISSING = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
 MINUS = "\N{MINUS SIGN}"
 
 

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from unmask.analysis.criteria import asked
 from unmask.analysis.guards import GUARDS
+from unmask.report.across import across
 from unmask.report.columns import columns_of
 from unmask.report.document import Document, ExperimentPart, TaskPart
 from unmask.report.figures.frontier import frontier_plot
@@ -25,7 +26,7 @@ from unmask.report.figures.timeline import timeline
 from unmask.report.figures.work import work_plot
 from unmask.report.heat_maps import heat_maps
 from unmask.report.numbers import count, duration, percent
-from unmask.report.sentences import across, analysis, leading, status
+from unmask.report.sentences import analysis, leading, status
 from unmask.report.subjects import subjects_of
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")

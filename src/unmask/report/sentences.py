@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from unmask.analysis.frontier import Point, best_under
 from unmask.analysis.likeness import acts, spec_of, threshold
 from unmask.analysis.words import counted, listed, points
-from unmask.report.document import Document, ExperimentPart, Line, TaskPart
+from unmask.report.document import ExperimentPart, Line, TaskPart
 from unmask.report.numbers import percent, span
 from unmask.spec import LayerReuseSpec
 
@@ -169,35 +169,6 @@ def best(task: TaskPart) -> Iterator[str]:
         f"Best under a budget of {points(task.budget)}: {found.configuration}, {found.gain:.2f} times as fast, losing "
         f"{points(found.loss.value)} ({span(found.loss.interval.low, found.loss.interval.high)})."
     )
-
-
-def across(document: Document) -> list[dict[str, str]]:
-    """One row for every task of every experiment: the summary that spans them."""
-    rows = []
-    for part in document.parts:
-        for task in part.tasks:
-            fastest = best_under(list(task.by_speed), task.budget) if len(task.by_speed) > 1 else None
-            other = fastest if fastest is not None and fastest.loss is not None else None
-            found = [one for one in part.findings if one.task in (None, task.group.task)]
-            rows.append(
-                {
-                    "experiment": part.name,
-                    "task": task.name,
-                    "key": task.key,
-                    "configurations": str(len(task.lines)),
-                    "control": task.control.configuration if task.control else "–",
-                    "accuracy": percent(task.control.value) if task.control else "–",
-                    "best": other.configuration if other else "–",
-                    "drop": percent(other.loss.value) if other and other.loss else "–",
-                    "speedup": f"{other.gain:.2f}" if other else "–",
-                    "verdict": part.verdict.answer
-                    if part.verdict and part.verdict.criteria.task == task.group.task
-                    else "–",
-                    "invalid": str(sum(one.severity == "invalid" for one in found)),
-                    "warnings": str(sum(one.severity == "warning" for one in found)),
-                }
-            )
-    return rows
 
 
 def _unpaired(task: TaskPart) -> Iterator[str]:

@@ -9,14 +9,14 @@ from unmask.analysis.words import listed
 from unmask.report.document import Line, TaskPart
 from unmask.report.figures.axes import Frame, Label, labels, marker
 from unmask.report.figures.svg import WIDTH, Scale, line, padded, path, picture, tip
-from unmask.report.numbers import percent, span
+from unmask.report.numbers import TIMES, percent, span
 
 HEIGHT = 320
 FEW = 16
 """Points up to which all are labelled."""
 NAMES = {
-    "speed": "speed-up over the control (×)",
-    "work": "operations a token, control ÷ configuration (×)",
+    "speed": f"speed-up over the control ({TIMES})",
+    "work": f"operations a token, control ÷ configuration ({TIMES})",
 }
 
 
@@ -38,8 +38,7 @@ def frontier_plot(task: TaskPart, points: Sequence[Point]) -> Markup | None:
         *(part for point in points for part in _bars(point, lines[point.configuration], frame)),
     ]
     spots = _spots(points, frame)
-    for spot in spots:
-        parts.append(_mark(spot, lines, frame, task))
+    parts += [_mark(spot, lines, frame, task) for spot in spots]
     named = [spot for spot in spots if len(points) <= FEW or _counts(spot, task)]
     parts += labels([_label(spot, frame, task) for spot in named], frame)
     title = f"Accuracy against {NAMES[axis]} on {task.name}: not dominated are "
@@ -143,7 +142,8 @@ def _mark(spot: list[Point], lines: dict[str, Line], frame: Frame, task: TaskPar
 def _told(point: Point, line_: Line) -> str:
     told = f"{point.configuration}: {percent(point.accuracy)} %, {point.gain:.2f} times"
     if point.loss is not None:
-        told += f", loses {percent(point.loss.value)} points ({span(point.loss.interval.low, point.loss.interval.high)})"
+        bounds = point.loss.interval
+        told += f", loses {percent(point.loss.value)} points ({span(bounds.low, bounds.high)})"
     if line_.skipped:
         told += f", {percent(line_.skipped)} % of the layer work skipped"
     if point.dominated_by:
@@ -162,7 +162,7 @@ def _counts(spot: list[Point], task: TaskPart) -> bool:
 
 def _label(spot: list[Point], frame: Frame, task: TaskPart) -> Label:
     names = [point.configuration for point in spot]
-    if task.control is not None:
-        names.sort(key=lambda name: name != task.control.configuration)
+    control = task.control.configuration if task.control else None
+    names.sort(key=lambda name: name != control)
     content = names[0] if len(names) == 1 else f"{names[0]} +{len(names) - 1}"
     return Label(frame.x(spot[0].gain), frame.y(spot[0].accuracy), content)

@@ -35,7 +35,7 @@ def ledger_bars(task: TaskPart) -> Markup | None:
     largest = max(_total(kinds) for _, kinds in counted) or 1
     scale = Scale(0, 1, LABEL, WIDTH - 14)
     bottom = 6 + ROW * len(counted)
-    parts = [_hatching()]
+    parts: list[Markup] = []
     for value in scale.ticks(4):
         parts.append(line(scale(value), 2, scale(value), bottom, "grid"))
         parts.append(text(scale(value), bottom + 15, percent(value, 0), "tick", "middle"))
@@ -68,11 +68,6 @@ def _bar(
             if skipped:
                 bars.append(tag("rect", class_="hatched", **shape))
             yield tip(f"{told}; {count(work['forwards'])} forwards", *bars)
-
-
-def _hatching() -> Markup:
-    stripe = tag("path", d="M-1 6 L6 -1 M-1 1 L1 -1 M4 6 L6 4", class_="stripe")
-    return tag("defs", tag("pattern", stripe, id="hatch", width=5, height=5, patternUnits="userSpaceOnUse"))
 
 
 def _total(kinds: Mapping[str, Mapping[str, int]]) -> int:

@@ -5,7 +5,7 @@ from markupsafe import Markup
 from unmask.report.document import TaskPart
 from unmask.report.figures.axes import Frame, Label, labels, marker
 from unmask.report.figures.svg import WIDTH, Scale, line, padded, picture, tip
-from unmask.report.numbers import percent, times
+from unmask.report.numbers import TIMES, percent, times
 
 HEIGHT = 320
 
@@ -21,8 +21,8 @@ def work_plot(task: TaskPart) -> Markup | None:
     frame = Frame(Scale(low, high, 52, WIDTH - 22), Scale(low, high, HEIGHT - 48, 30))
     parts: list[Markup] = [
         *frame.axes(
-            "operations a token, control ÷ configuration (×)",
-            "speed-up (×)",
+            f"operations a token, control ÷ configuration ({TIMES})",
+            f"speed-up ({TIMES})",
             lambda value: f"{value:g}",
             lambda value: f"{value:g}",
         ),

@@ -1,0 +1,164 @@
+"""Timing runs on a small model: every configuration by turns, equal answers or nothing, the control at 1."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from unmask.errors import UnmaskError
+
+pytestmark = pytest.mark.usefixtures("lm_eval")
+
+RECIPE = """
+name = "timed"
+hypothesis = "x"
+model = {{ checkpoint = "embedded" }}
+decode = {{ max_new_tokens = 12 }}
+tasks = [{{ name = "{task}" }}]
+grid = [
+  {{ name = "k{{k}}", policy = {{ kind = "layer_reuse", layers = [0], on = ["sub", "block"] }}, axes = {{ k = [1, 2, 3] }} }}
+]
+timing = [{{ task = "{task}", prompts = 2, repeats = {repeats} }}]
+"""
+
+
+def identity_of(task: str, repeats: int = 2) -> dict[str, Any]:
+    from recipe_cases import lock_for
+    from unmask.spec.recipe import parse_recipe
+    from unmask.spec.sweep import sweep_of
+
+    recipe = parse_recipe(RECIPE.format(task=task, repeats=repeats), "timed")
+    (timing,) = [run for run in sweep_of(recipe, lock_for(recipe)) if run.kind == "timing"]
+    return timing.identity
+
+
+@pytest.fixture(scope="module")
+def model(text_model: Path) -> Any:
+    from unmask.loading import load
+
+    return load(text_model, "cpu", "float32")
+
+
+def time_all(
+    model: Any, task: str, repeats: int = 2, progress: Callable[[int, int], None] | None = None
+) -> Any:
+    from unmask.evaluation import timing_run
+    from unmask.evaluation.harness import Options
+    from unmask.evaluation.preflight import load_tasks
+
+    loaded = load_tasks([task], None, 2)
+    identity = identity_of(task, repeats)
+    return timing_run.time_all(model, loaded, Options(limit=2), identity, progress or (lambda *_: None))
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The k of every configuration in the order in which they ran; the work is really done."""
+    from unmask.evaluation import timing_run
+
+    seen: list[int] = []
+    make = timing_run._runner
+
+    def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
+        once = make(path, lm, requests, settings, task)
+
+        def counted(meter: Any) -> Any:
+            seen.append(settings["policy"]["k"])
+            return once(meter)
+
+        return counted
+
+    monkeypatch.setattr(timing_run, "_runner", runner)
+    return seen
+
+
+@pytest.mark.parametrize("task, path", [("unmask_arith", "generation"), ("unmask_choice", "scoring")])
+def test_a_timing_run(model: Any, turns: list[int], task: str, path: str) -> None:
+    told: list[tuple[int, int]] = []
+    found = time_all(model, task, 3, lambda done, total: told.append((done, total)))
+    assert turns == [1, 2, 3, 1, 2, 3, 3, 2, 1, 1, 2, 3]
+    assert told == [(done, 12) for done in range(1, 13)]
+    assert (found["path"], found["control"], found["repeats"]) == (path, "k1", 3)
+    assert found["warm_up_seconds"] > 0
+    assert set(found["configurations"]) == {"k1", "k2", "k3"}
+    for one in found["configurations"].values():
+        assert len(one["seconds"]) == 3
+        assert min(one["seconds"]) > 0
+        assert one["requests"] == found["prompts"]
+        assert one["interval"]["low"] <= one["interval"]["high"]
+    control = found["configurations"]["k1"]
+    speedup = control["speedup"]
+    assert (speedup["median"], speedup["low"], speedup["high"]) == (1.0, 1.0, 1.0)
+    assert control["effect"]["reuse_fraction"] == 0
+    assert found["configurations"]["k2"]["effect"]["reuse_fraction"] > 0
+    assert found["conditions"]["load_before"] >= 0
+    assert found["peak_memory"]["bytes"] > 0
+
+
+def test_only_accepted_tokens_are_counted(model: Any) -> None:
+    found = time_all(model, "unmask_arith")
+    assert found["prompts"] == 2
+    for one in found["configurations"].values():
+        assert one["tokens"] == 24
+        assert one["tokens_per_second"] == pytest.approx(median(24 / spent for spent in one["seconds"]))
+        assert one["tokens_per_forward"] == 24 / one["forwards"]
+
+
+def test_equal_configurations_answer_alike_and_others_may_not(model: Any) -> None:
+    found = time_all(model, "unmask_arith", 1)["configurations"]
+    again = time_all(model, "unmask_arith", 1)["configurations"]
+    digests = {name: one["answers_sha256"] for name, one in found.items()}
+    assert digests == {name: one["answers_sha256"] for name, one in again.items()}
+    assert digests["k1"] != digests["k2"]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], answers: Any = None) -> None:
+    """Configurations whose rounds take what the test says, the warm-up a hundred seconds."""
+    from unmask.cost.effect import Effect
+    from unmask.evaluation import timing_run
+
+    def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
+        k = settings["policy"]["k"]
+        rounds = iter([100.0, *seconds[k]])
+        given = iter(answers[k] if answers else "aaaa")
+
+        def once(meter: Any) -> Any:
+            meter.decoding.requests, meter.decoding.tokens = 2, 60 if k == 3 else 30
+            meter.decoding.decode_seconds = next(rounds)
+            effect = Effect(2)
+            effect.kinds["block"].forwards = 10
+            return next(given), effect
+
+        return once
+
+    monkeypatch.setattr(timing_run, "_runner", runner)
+
+
+def test_speed_ups_are_ratios_of_the_time_for_a_token_within_a_round(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, {1: [3.0, 6.0, 9.0], 2: [2.0, 4.0, 3.0], 3: [6.0, 6.0, 6.0]})
+    found = time_all(model, "unmask_arith", 3)["configurations"]
+    assert found["k2"]["speedup"]["median"] == 1.5
+    ends = (found["k2"]["speedup"]["low"], found["k2"]["speedup"]["high"])
+    assert ends == pytest.approx((1.5, 3.0))
+    assert found["k3"]["speedup"]["median"] == 2.0
+    assert found["k2"]["seconds"] == [2.0, 4.0, 3.0]
+    assert found["k2"]["tokens_per_second"] == 10.0
+
+
+def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    even = [1.0, 1.0]
+    scripted(monkeypatch, {1: even, 2: even, 3: even}, {1: "aaa", 2: "aab", 3: "aaa"})
+    with pytest.raises(UnmaskError, match="k2 gave other answers in a timed round than in its warm-up"):
+        time_all(model, "unmask_arith")
+
+
+def test_whole_texts_cannot_be_timed(model: Any) -> None:
+    from unmask.evaluation.collector import Collector
+    from unmask.evaluation.lm import UnmaskLM
+
+    with pytest.raises(UnmaskError, match="cannot be timed yet"):
+        Collector(UnmaskLM(engine=model)).loglikelihood_rolling([])

@@ -1,0 +1,69 @@
+"""A real sweep with real workers on a real SLURM: submitted, watched, cancelled and resumed by the command line."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from light_jobs import wait_until
+from slurm_lab import SlurmLab
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+RECIPE = """
+name = "on_slurm"
+hypothesis = "A sweep runs alike on a laptop and on SLURM."
+[model]
+checkpoint = "embedded"
+[decode]
+max_new_tokens = 96
+[[tasks]]
+name = "unmask_arith_20"
+limit = 4
+[[configurations]]
+name = "baseline"
+[[configurations]]
+name = "trim"
+policy = { kind = "trim" }
+[resources]
+gpus = 1
+gpu_type = "rtx_6000"
+cpus = 1
+memory_gb = 1
+minutes = 10
+"""
+
+
+def unmask(*arguments: str) -> str:
+    command = [sys.executable, "-m", "unmask", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def states(store: Path) -> dict[str, dict[str, Any]]:
+    (experiment,) = json.loads(unmask("status", "--json", "--store", str(store)))
+    return {run["configuration"]: run for run in experiment["runs"]}
+
+
+def test_a_sweep_is_submitted_cancelled_and_resumed(slurm: SlurmLab, tmp_path: Path) -> None:
+    recipe, store = tmp_path / "recipe.toml", tmp_path / "store"
+    recipe.write_text(RECIPE)
+    run = ("run", str(recipe), "--on", "slurm", "--store", str(store))
+    assert re.search(r"2 runs submitted as job \d+", unmask(*run))
+    assert {one["status"] for one in states(store).values()} <= {"pending", "running", "done"}
+    unmask("cancel", "on_slurm", "--store", str(store))
+    wait_until(
+        lambda: all(one["status"] not in ("pending", "running") for one in states(store).values()),
+        "the end",
+        60,
+    )
+    unmask(*run)
+    wait_until(lambda: all(one["status"] == "done" for one in states(store).values()), "results", 400)
+    assert "Nothing to do" in unmask(*run)
+    for folder in (store / "runs").iterdir():
+        result = json.loads((folder / "result.json").read_text())
+        assert result["rows"] == 4
+        assert result["environment"]["slurm"]["job"]

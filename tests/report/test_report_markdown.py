@@ -1,0 +1,124 @@
+"""results.md: its structure, its figures, and what it leads with."""
+
+import re
+from pathlib import Path
+
+import pytest
+from invented_store import write_store
+
+from unmask.report.gather import gather
+from unmask.report.markdown import as_markdown, escaped
+from unmask.store import RunFolder, Store
+from unmask.store.experiments import read_experiment
+
+SECTIONS = ["Summary", "Results", "Analysis", "Verdict", "Provenance", "Artifacts"]
+
+
+@pytest.fixture(scope="module")
+def text(invented: Store) -> str:
+    return as_markdown(gather(invented, ["05_invented"]))
+
+
+def section(text: str, name: str) -> str:
+    return text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, its own heading first."""
+    part = text.split(heading, 1)[1]
+    lines = re.findall(r"^\|.*\|$", part.split("\n\n#", 1)[0], re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
+
+
+def test_sections_come_in_order(text: str) -> None:
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    assert text.startswith("# Results: 05_invented\n")
+    assert "**Verdict**: " in text
+    assert "**Status**: complete (22 accuracy runs, 1 timing run)" in text
+
+
+def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
+    table = rows(text, "### arith")
+    assert table[0] == [
+        "Configuration",
+        "Accuracy (%)",
+        "Drop vs k1_first (points)",
+        "p (Holm)",
+        "Work skipped (%)",
+        "Total time",
+        "Tokens",
+        "Speed (tokens/s)",
+        "Speed-up vs k1_first (×)",  # noqa: RUF001
+    ]
+    names = [row[0] for row in table[1:]]
+    assert names[0] == "k1_first (control)"
+    assert {"k1_last (baseline)", "k2_middle", "k3_last", "t0.8 (no reuse)"} <= set(names)
+    assert len(names) == 11
+
+
+def test_figures_are_those_of_the_records(text: str, invented: Store) -> None:
+    experiment = read_experiment(invented, "05_invented")
+    assert experiment is not None
+    values = {
+        member.configuration: (RunFolder(invented.runs_folder / member.folder).result() or {})["value"]
+        for member in experiment.members
+        if member.task == "arith" and member.kind == "accuracy"
+    }
+    table = {row[0].split(" ")[0]: row for row in rows(text, "### arith")[1:]}
+    for name, value in values.items():
+        assert table[name][1].split(" ")[0] == f"{value * 100:.1f}"
+        if name.startswith(("k2", "k3")):
+            assert table[name][2].split(" ")[0] == f"{(values['k1_first'] - value) * 100:.1f}".replace("-", "−")  # noqa: RUF001
+    assert table["k1_middle"][2:4] == ["0.0 (by construction)", "–"]  # noqa: RUF001
+    assert table["k3_first"][3] == "&lt; 0.001"
+
+
+def test_speeds_come_from_timing_runs_of_the_same_task_only(text: str) -> None:
+    assert "Speed" not in " ".join(rows(text, "### exam")[0])
+
+
+def test_subjects_are_listed(text: str) -> None:
+    table = rows(text, "#### By subject")
+    assert table[0][:2] == ["Subject", "k1_first"]
+    assert len(table) == 13
+
+
+def test_equal_subsets_lead(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60, unit="output")
+    told = as_markdown(gather(store, ["05_invented"]))
+    first = section(told, "Summary").strip().splitlines()[0]
+    assert first.startswith("**Equal by construction: k2_first, k2_middle, k2_last; k3_first, k3_middle, k3_last.")
+    assert "6 configurations that reuse work are 2 in truth" in first
+
+
+def test_other_units_do_not_lead_with_it(text: str) -> None:
+    assert "Equal by construction" not in text
+
+
+def test_one_summary_spans_experiments(invented: Store, tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60)
+    write_store(tmp_path, name="06_again", rows=60, configurations=["k1_first", "k2_first", "t0.8"])
+    told = as_markdown(gather(store, ["05_invented", "06_again"]))
+    table = rows(told, "## Summary of all experiments")
+    assert [(row[0], row[1]) for row in table[1:]] == [
+        (name, task) for name in ("05_invented", "06_again") for task in ("arith", "exam")
+    ]
+    assert "## 06_again" in told
+
+
+def test_missing_and_retracted_runs_are_told(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60)
+    experiment = read_experiment(store, "05_invented")
+    assert experiment is not None
+    gone, withdrawn = [one for one in experiment.members if one.task == "arith" and one.kind == "accuracy"][3:5]
+    (store.runs_folder / gone.folder / "result.json").unlink()
+    RunFolder(store.runs_folder / withdrawn.folder).retract("the wrong data")
+    told = as_markdown(gather(store, ["05_invented"]))
+    assert "**Status**: partial (20 accuracy runs, 1 timing run, 1 planned without a result, 1 retracted)" in told
+    names = [row[0] for row in rows(told, "### arith")[1:]]
+    assert gone.configuration not in names
+    assert withdrawn.configuration not in names
+
+
+def test_text_stays_text() -> None:
+    assert escaped("a|b <i> k2_first _x_ *y*\nz & w") == "a\\|b &lt;i> k2_first \\_x\\_ \\*y\\* z &amp; w"
