@@ -45,7 +45,7 @@ def unmask(*arguments: str) -> str:
 
 def states(store: Path) -> dict[str, dict[str, Any]]:
     (experiment,) = json.loads(unmask("status", "--json", "--store", str(store)))
-    return {run["configuration"]: run for run in experiment["runs"]}
+    return {f"{run['configuration']} {run['limit']}": run for run in experiment["runs"]}
 
 
 def test_a_sweep_is_submitted_cancelled_and_resumed(slurm: SlurmLab, tmp_path: Path) -> None:
@@ -60,10 +60,12 @@ def test_a_sweep_is_submitted_cancelled_and_resumed(slurm: SlurmLab, tmp_path: P
         "the end",
         60,
     )
-    unmask(*run)
+    told = unmask(*run, "--canary", "2")
+    assert "The canary is sound." in told
+    assert told.count("2 runs submitted") == 2
     wait_until(lambda: all(one["status"] == "done" for one in states(store).values()), "results", 400)
     assert "Nothing to do" in unmask(*run)
-    for folder in (store / "runs").iterdir():
-        result = json.loads((folder / "result.json").read_text())
-        assert result["rows"] == 4
+    results = [json.loads(file.read_text()) for file in store.glob("runs/*/result.json")]
+    assert sorted(result["rows"] for result in results) == [2, 2, 4, 4]
+    for result in results:
         assert result["environment"]["slurm"]["job"]

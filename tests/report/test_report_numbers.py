@@ -1,6 +1,7 @@
 """Numbers and drawings: what they look like whatever they are given."""
 
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,6 +81,6 @@ def test_attempts_of_a_lane_do_not_overlap(spans: list[tuple[float, float]]) -> 
     lanes = _lanes(attempts)
     assert sum(map(len, lanes)) == len(attempts)
     for lane in lanes:
-        for before, after in zip(lane, lane[1:], strict=False):
+        for before, after in pairwise(lane):
             assert before.stop <= after.start
     assert str(timeline(attempts)).count('class="attempt') == len(attempts)

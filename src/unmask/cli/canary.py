@@ -1,6 +1,6 @@
 """A canary: a few rows of a few configurations first, judged by the guards before the rest is started."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from rich.console import Console
@@ -10,7 +10,6 @@ from unmask.analysis.own import entry_of
 from unmask.analysis.records import Experiment, Table
 from unmask.cli.recipes import OpenRecipe
 from unmask.cli.run_records import record
-from unmask.cli.sweep_live import run_here
 from unmask.errors import UnmaskError
 from unmask.launch.todo import Item, items_of, still_to_do
 from unmask.policies.ceiling import canonical
@@ -30,7 +29,7 @@ def try_canary(
     store: Store,
     planned: Sequence[PlannedRun],
     rows: int,
-    slots: int | None,
+    start: Callable[[Sequence[Item]], None],
     screen: Console,
 ) -> None:
     """Run the canary and refuse to go on if a guard finds anything invalid."""
@@ -42,7 +41,8 @@ def try_canary(
     screen.print(f"Canary: {rows} rows of {', '.join(names)} on {', '.join(tasks)}.")
     items = items_of(store, small)
     record(store, opened, items)
-    run_here(still_to_do(items, retry_failed=True), slots, screen)
+    if todo := still_to_do(items, retry_failed=True):
+        start(todo)
     _judge(opened.recipe, items_of(store, small), screen)
 
 

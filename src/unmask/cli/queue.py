@@ -17,10 +17,12 @@ def submitted(store: Store, experiments: list[str] | None = None) -> dict[str, s
 
 def job_words(store: Store, experiments: list[str] | None = None) -> dict[str, str]:
     """SLURM's word for the job of every unfinished run; empty where nothing was submitted."""
+    known = submitted(store, experiments)
+    folders = {name.rpartition("-")[2]: name for name in store.names()} if known else {}
     jobs = {
         run: job
-        for run, job in submitted(store, experiments).items()
-        if not any(store.runs_folder.glob(f"*-{run}/result.json"))
+        for run, job in known.items()
+        if run in folders and not (store.runs_folder / folders[run] / "result.json").exists()
     }
     if not jobs:
         return {}

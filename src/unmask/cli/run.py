@@ -1,10 +1,10 @@
 """`unmask run`: executes what a recipe still lacks, here or on a cluster, and can be repeated at any time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-import msgspec
+from rich.console import Console
 
 from unmask.cli.queue import job_words
 from unmask.cli.recipes import OpenRecipe, open_recipe
@@ -14,7 +14,6 @@ from unmask.cli.sweep_table import console, counts, results_table
 from unmask.errors import UnmaskError
 from unmask.launch.todo import Item, forced, items_of, still_to_do
 from unmask.spec.sweep import PlannedRun, sweep_of
-from unmask.store.experiments import append_jobs
 from unmask.store.index import listing
 from unmask.store.store import Store
 
@@ -84,7 +83,7 @@ def run(
     if canary is not None and not dry_run:
         from unmask.cli.canary import try_canary
 
-        try_canary(opened, place, planned, canary, slots, screen)
+        try_canary(opened, place, planned, canary, _starter(on, slots, opened, place, screen), screen)
     items = items_of(place, planned, job_words(place))
     again = [] if force is None else _again(items, (force, *names))
     todo = again if force is not None else still_to_do(items, retry_failed)
@@ -100,7 +99,12 @@ def run(
     if not todo:
         screen.print(f"Nothing to do: {counts(items)}.")
     elif on == "slurm":
-        _submit(opened, place, todo)
+        from unmask.cli.submission import submit_runs
+
+        submit_runs(opened, place, todo)
+        screen.print(
+            "`unmask status --watch` shows how they go; repeating this command resumes what was cut off."
+        )
         return
     else:
         from unmask.cli.sweep_live import run_here
@@ -123,16 +127,21 @@ def _again(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
     return found
 
 
-def _submit(opened: OpenRecipe, store: Store, todo: Sequence[Item]) -> None:
-    from unmask.launch.slurm import submit
+def _starter(
+    on: str, slots: int | None, opened: OpenRecipe, store: Store, screen: Console
+) -> Callable[[Sequence[Item]], None]:
+    """How runs that must be over before others start are executed."""
+    if on == "local":
+        from unmask.cli.sweep_live import run_here
 
-    name = opened.recipe.name
-    folder = (store.root / "experiments" / name / "slurm").resolve()
-    resources = msgspec.to_builtins(opened.recipe.resources)
-    for array in submit([item.job for item in todo], folder, resources, name):
-        append_jobs(store, name, [{"job": each.job_id, "run": each.job.run} for each in array])
-        click.echo(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
-    click.echo("`unmask status --watch` shows how they go; repeating this command resumes what was cut off.")
+        return lambda items: run_here(items, slots, screen)
+    from unmask.cli.submission import submit_runs, wait_for
+
+    def on_the_cluster(items: Sequence[Item]) -> None:
+        submit_runs(opened, store, items)
+        wait_for(store, items, screen)
+
+    return on_the_cluster
 
 
 def _close(opened: OpenRecipe, store: Store, planned: Sequence[PlannedRun]) -> None:

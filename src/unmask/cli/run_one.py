@@ -26,6 +26,8 @@ def run_one(folder: Path, keep_output: bool) -> None:
       unmask run-one results/runs/unmask_arith-trim-0123456789abcdef --keep-output
     """
     run = RunFolder(folder.resolve())
+    if not (run.folder / "run.json").exists():
+        raise UnmaskError(f"{folder} is no run of a store; `unmask run RECIPE` plans runs and starts them.")
     if run.result() is not None:
         click.echo(f"{run.name} is done.")
         return

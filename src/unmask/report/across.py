@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from unmask.analysis.frontier import best_under
+from unmask.report.best import best_point
 from unmask.report.document import Document, ExperimentPart, TaskPart
 from unmask.report.numbers import MISSING, percent, times
 
@@ -35,18 +35,16 @@ def across(document: Document) -> list[Across]:
 def _rows(part: ExperimentPart) -> Iterator[Across]:
     for task in part.tasks:
         found = [one.severity for one in part.findings if one.task in (None, task.group.task)]
-        best = best_under(list(task.by_speed), task.budget) if len(task.by_speed) > 1 else None
-        # Only a configuration that loses something against the control has a loss: the control itself is no find.
-        other = best if best is not None and best.loss is not None else None
+        best = best_point(task)
         yield Across(
             experiment=part.name,
             task=task.name,
             key=task.key,
             control=task.control.configuration if task.control else MISSING,
             accuracy=percent(task.control.value if task.control else None),
-            best=other.configuration if other else MISSING,
-            drop=percent(other.loss.value if other and other.loss else None),
-            speedup=times(other.gain if other else None),
+            best=best.configuration if best else MISSING,
+            drop=percent(best.loss.value if best and best.loss else None),
+            speedup=times(best.gain if best else None),
             verdict=_verdict(part, task),
             invalid=found.count("invalid"),
             warnings=found.count("warning"),

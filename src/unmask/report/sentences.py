@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from unmask.analysis.frontier import Point, best_under
+from unmask.analysis.frontier import Point
 from unmask.analysis.likeness import acts, spec_of, threshold
 from unmask.analysis.words import counted, listed, points
+from unmask.report.best import best_point
 from unmask.report.document import ExperimentPart, Line, TaskPart
 from unmask.report.numbers import percent, span
 from unmask.spec import LayerReuseSpec
@@ -159,11 +160,12 @@ def best(task: TaskPart) -> Iterator[str]:
     """The best configuration under the accuracy budget."""
     if len(task.by_speed) < 2:
         return
-    found = best_under(list(task.by_speed), task.budget)
-    if found is None:
-        return
-    if found.loss is None:
-        yield f"No other timed configuration surely loses at most {points(task.budget)}; the control stays the best."
+    found = best_point(task)
+    if found is None or found.loss is None:
+        yield (
+            f"No timed configuration is faster than the control and surely loses at most {points(task.budget)}; the "
+            "control stays the best."
+        )
         return
     yield (
         f"Best under a budget of {points(task.budget)}: {found.configuration}, {found.gain:.2f} times as fast, losing "

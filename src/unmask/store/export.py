@@ -110,10 +110,13 @@ def to_parquet(labelled: Iterable[Labelled], path: Path) -> int:
 
 
 def to_tree(store: Store, labelled: Iterable[Labelled], folder: Path) -> list[Path]:
-    """Write <task or task_limit_N>/<configuration>/summary.json of every accuracy run, or nothing at all."""
+    """Write <task or task_limit_N>/<configuration>/summary.json of every accuracy run, or nothing at all.
+
+    Retracted results are left out: older scripts could not tell them.
+    """
     contents: dict[Path, bytes] = {}
     for one in labelled:
-        if one.record.kind != "accuracy":
+        if one.record.kind != "accuracy" or one.record.retraction is not None:
             continue
         label = task_label(one.record.task, one.record.limit)
         path = folder / _folder(label) / _folder(one.configuration) / "summary.json"

@@ -1,0 +1,93 @@
+"""Flips, heat maps and the summary across experiments."""
+
+from pathlib import Path
+
+import pytest
+from invented_store import outcome, write_store
+
+from unmask.report.across import across
+from unmask.report.document import Document
+from unmask.report.flips import LONGEST_ANSWER, flips_of, shortened
+from unmask.report.gather import gather
+from unmask.report.heat_maps import heat_maps
+from unmask.report.lines import accuracy_interval
+from unmask.report.numbers import MISSING
+from unmask.store import Store
+
+
+@pytest.fixture(scope="module")
+def document(invented: Store) -> Document:
+    return gather(invented, ["05_invented"])
+
+
+def test_flips_are_the_rows_whose_outcome_changed(document: Document) -> None:
+    flips = {one["task"]: one for one in flips_of(document.parts[0].tasks)}
+    arith = flips["arith"]
+    assert arith["control"] == "k1_first"
+    names = [one["names"] for one in arith["configurations"]]
+    assert ["k2_first"] in names
+    assert not any("k1_middle" in some for some in names), "the same answers as the control"
+    (found,) = [one for one in arith["configurations"] if one["names"] == ["k3_first"]]
+    expected = {
+        f"arith/{index}": outcome("k3_first", "arith", index)
+        for index in range(400)
+        if outcome("k3_first", "arith", index) != outcome("k1_first", "arith", index)
+    }
+    assert {arith["samples"][place][0]: bool(gained) for place, gained, _ in found["flips"]} == expected
+    assert found["total"] == len(expected)
+
+
+def test_a_budget_leaves_texts_out_and_says_how_many(document: Document) -> None:
+    for task in flips_of(document.parts[0].tasks, budget=20_000):
+        for one in task["configurations"]:
+            assert one["total"] == len(one["flips"]) + one["left_out"]
+    assert any(one["left_out"] for one in task["configurations"])
+
+
+def test_long_texts_keep_their_beginning_and_end() -> None:
+    text = "begin" + "x" * 5000 + "end"
+    short = shortened(text, LONGEST_ANSWER)
+    assert short.startswith("begin")
+    assert short.endswith("end")
+    assert len(short) < LONGEST_ANSWER + 60
+    assert shortened("brief", 10) == "brief"
+
+
+def test_a_grid_is_k_by_subset(document: Document) -> None:
+    maps = heat_maps(document.parts[0].tasks[0])
+    assert [one.title.split(" (")[0] for one in maps] == ["Accuracy", "Speed-up", "Work skipped"]
+    accuracy = maps[0]
+    assert (accuracy.columns_name, accuracy.rows_name) == ("k", "layers")
+    assert accuracy.columns == ("1", "2", "3")
+    assert [name for name, _ in accuracy.rows] == ["first", "middle", "last"]
+    cells = [cell for _, row in accuracy.rows for cell in row]
+    assert [cell.name for cell in cells if cell][:3] == ["k1_first", "k2_first", "k3_first"]
+    assert {cell.share for cell in cells if cell} >= {0.0, 1.0}
+
+
+def test_the_summary_names_the_best_within_the_budget(document: Document) -> None:
+    arith, exam = across(document)
+    assert (arith.control, arith.verdict) == ("k1_first", document.parts[0].verdict.answer)  # type: ignore[union-attr]
+    assert (exam.verdict, exam.best) == (MISSING, MISSING)
+    lines = {line.name: line for line in document.parts[0].tasks[0].lines}
+    assert lines[arith.best].loss.interval.high <= 0.05  # type: ignore[union-attr]
+    assert float(arith.speedup) > 1.1
+
+
+def test_an_accuracy_has_an_interval_from_rows_or_error(document: Document) -> None:
+    from dataclasses import replace
+
+    entry = document.parts[0].tasks[0].lines[0].entry
+    by_rows = accuracy_interval(entry)
+    by_error = accuracy_interval(replace(entry, rows=None))
+    assert by_rows is not None
+    assert by_rows.method == "Wilson"
+    assert by_error is not None
+    assert by_error.high - by_error.low == pytest.approx(2 * 1.96 * 0.02, rel=1e-3)
+    assert accuracy_interval(replace(entry, rows=None, stderr=None)) is None
+
+
+def test_configurations_that_answered_alike_share_their_flips(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=80, configurations=["k1_first", "k1_last", "k3_first"])
+    (arith, _) = flips_of(gather(store, ["05_invented"]).parts[0].tasks)
+    assert [one["names"] for one in arith["configurations"]] == [["k3_first"]]
