@@ -59,3 +59,8 @@ def error_line(result: Result) -> str:
     assert lines[0].startswith("Error: ")
     assert lines[0].endswith(".")
     return lines[0].removeprefix("Error: ")
+
+
+def lines_with(result: Result, *parts: str) -> list[str]:
+    """Lines that hold all parts."""
+    return [line for line in result.stdout.splitlines() if all(part in line for part in parts)]

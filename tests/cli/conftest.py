@@ -1,14 +1,17 @@
-"""Small checkpoints with and without a tokenizer, and a way to run the command line in this process."""
+"""Small checkpoints with and without a tokenizer, planted sweeps, and a way to run the command line in this process."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from cli_cases import RECIPE, Run, write_tokenizer
 from click.testing import CliRunner, Result
+from planted import plant, use_planted_worker, write_recipe
 
 from unmask.cli import app
 from unmask.model.synthetic import write_checkpoint
+from unmask.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +43,30 @@ def run() -> Run:
         return CliRunner().invoke(app, [str(argument) for argument in arguments], stdin, prog_name="unmask")
 
     return invoke
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A recipe's folder with an invented lock."""
+    return write_recipe(tmp_path / "recipes" / "planted")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store, which the verbs find by the environment."""
+    monkeypatch.setenv("UNMASK_STORE", str(tmp_path / "results"))
+    return Store(tmp_path / "results")
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that plant results instead of computing them."""
+    monkeypatch.setattr(sys, "executable", use_planted_worker(tmp_path))
+
+
+@pytest.fixture
+def done(run: Run, recipe: Path, store: Store) -> Path:
+    """The recipe with all of its results, known to the store."""
+    plant(store, recipe)
+    assert run("run", recipe).exit_code == 0
+    return recipe

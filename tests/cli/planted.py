@@ -1,5 +1,6 @@
 """A small recipe with an invented lock, and results that no model has given: sweeps without workers."""
 
+import csv
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe_cases import lock_for
+from unmask.cost.effect import Effect, KindEffect
 from unmask.spec.lock import as_text
 from unmask.spec.recipe import read_recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
@@ -50,6 +52,7 @@ confirm = { speedup = 1.2, drop = 0.05 }
 """
 ACCURACY_RUNS = ("k1_first", "k1_last", "k2_first", "k2_last", "t0.7")
 ALL_RUNS = (*ACCURACY_RUNS, "timing")
+LAYERS = 24
 WORKER = Path(__file__).with_name("planted_worker.py")
 
 
@@ -94,9 +97,8 @@ def result_of(run: RunFolder, configuration: str, right: int = 3, digest: str = 
     if identity["kind"] == "timing":
         return {**shared, **_timing(identity)}
     rows, reuses = identity["task"]["limit"] or 600, identity["policy"].get("k", 1) > 1
-    effect = {"requests": rows, "reuse_fraction": 0.25 if reuses else 0.0, "inactive": None}
-    if identity["policy"].get("k") == 1:
-        effect["inactive"] = "k=1 never reuses"
+    idle = "k=1 never reuses" if identity["policy"].get("k") == 1 else None
+    effect = {**effect_of(rows, reuses), "inactive": idle}
     answers = digest or ("reused" if reuses else f"{identity['decode']['threshold']}")
     return {
         **shared,
@@ -115,6 +117,16 @@ def result_of(run: RunFolder, configuration: str, right: int = 3, digest: str = 
     }
 
 
+def effect_of(requests: int, reuses: bool) -> dict[str, Any]:
+    """Ten full-block steps an answer, a quarter of them skipped or nothing."""
+    rows = 10 * 32 * requests
+    work, skipped = 2 * rows * LAYERS, rows * LAYERS // 2 if reuses else 0
+    steps = KindEffect(10 * requests, rows, work - skipped, skipped)
+    effect = Effect(LAYERS, requests, layer_calls=[10 * requests] * LAYERS, flops=work, flops_skipped=skipped)
+    effect.kinds["block"].add(steps)
+    return effect.as_dict()
+
+
 def _timing(identity: dict[str, Any]) -> dict[str, Any]:
     def measured(name: str) -> dict[str, Any]:
         median = 1.0 if name.startswith("k1") else 1.25
@@ -126,7 +138,7 @@ def _timing(identity: dict[str, Any]) -> dict[str, Any]:
             "tokens_per_second": 70.0 * median,
             "requests_per_second": median,
             "speedup": {"median": median, "low": median, "high": median, "coverage": 0.75},
-            "effect": {"reuse_fraction": 0.25 if name.startswith("k2") else 0.0},
+            "effect": effect_of(2, name.startswith("k2")),
             "answers_sha256": name,
         }
 
@@ -169,6 +181,18 @@ def use_planted_worker(folder: Path) -> str:
     """A program that stands in for Python: started as a worker it plants a result within a moment."""
     program = folder / "planted-python"
     paths = os.pathsep.join([str(WORKER.parent), str(WORKER.parents[1])])
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{paths}" exec "{sys.executable}" "{WORKER}" "$@"\n')
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$1 $2 $3" in\n'
+        f'"-m unmask run-one") PYTHONPATH="{paths}" exec "{sys.executable}" "{WORKER}" "$4" ;;\n'
+        f'*) exec "{sys.executable}" "$@" ;;\n'
+        "esac\n"
+    )
     program.chmod(0o755)
     return str(program)
+
+
+def read_csv(file: Path, kind: str) -> list[dict[str, str]]:
+    """Rows of an exported table."""
+    with file.open(newline="") as lines:
+        return [row for row in csv.DictReader(lines) if row["kind"] == kind]

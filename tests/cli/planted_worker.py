@@ -18,8 +18,7 @@ def named(variable: str, configuration: str) -> bool:
 
 
 def main() -> int:
-    assert sys.argv[1:4] == ["-m", "unmask", "run-one"]
-    run = RunFolder(Path(sys.argv[4]))
+    run = RunFolder(Path(sys.argv[1]))
     configuration = run.worker["configuration"]
     attempt = run.new_attempt()
     attempt.log.write_text(f"working on {configuration}\n")

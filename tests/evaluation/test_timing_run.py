@@ -17,10 +17,14 @@ hypothesis = "x"
 model = {{ checkpoint = "embedded" }}
 decode = {{ max_new_tokens = 12 }}
 tasks = [{{ name = "{task}" }}]
-grid = [
-  {{ name = "k{{k}}", policy = {{ kind = "layer_reuse", layers = [0], on = ["sub", "block"] }}, axes = {{ k = [1, 2, 3] }} }}
-]
-timing = [{{ task = "{task}", prompts = 2, repeats = {repeats} }}]
+[[grid]]
+name = "k{{k}}"
+policy = {{ kind = "layer_reuse", layers = [0], on = ["sub", "block"] }}
+axes = {{ k = [1, 2, 3] }}
+[[timing]]
+task = "{task}"
+prompts = 2
+repeats = {repeats}
 """
 
 

@@ -1,5 +1,6 @@
 """Flips, heat maps and the summary across experiments."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from unmask.report.flips import LONGEST_ANSWER, flips_of, shortened
 from unmask.report.gather import gather
 from unmask.report.heat_maps import heat_maps
 from unmask.report.lines import accuracy_interval
+from unmask.report.markdown import as_markdown
 from unmask.report.numbers import MISSING
+from unmask.report.page import as_page
 from unmask.store import Store
+from unmask.store.foreign import import_tree
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +79,6 @@ def test_the_summary_names_the_best_within_the_budget(document: Document) -> Non
 
 
 def test_an_accuracy_has_an_interval_from_rows_or_error(document: Document) -> None:
-    from dataclasses import replace
-
     entry = document.parts[0].tasks[0].lines[0].entry
     by_rows = accuracy_interval(entry)
     by_error = accuracy_interval(replace(entry, rows=None))
@@ -91,3 +93,35 @@ def test_configurations_that_answered_alike_share_their_flips(tmp_path: Path) ->
     store = write_store(tmp_path, rows=80, configurations=["k1_first", "k1_last", "k3_first"])
     (arith, _) = flips_of(gather(store, ["05_invented"]).parts[0].tasks)
     assert [one["names"] for one in arith["configurations"]] == [["k3_first"]]
+
+
+def test_an_experiment_without_any_result_is_still_reported(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60, configurations=["k1_first", "k2_first"])
+    for file in store.runs_folder.rglob("result.json"):
+        file.unlink()
+    document = gather(store, ["05_invented"])
+    text = as_markdown(document)
+    assert "**Status**: partial (0 accuracy runs, 0 timing runs, 5 planned without a result)" in text
+    assert "There is nothing to compare yet." in text
+    assert "5 planned runs without a result" in as_page(document)
+
+
+def test_one_configuration_alone_is_still_reported(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60, configurations=["k2_first"])
+    document = gather(store, ["05_invented"])
+    assert document.parts[0].tasks[0].control is None
+    assert "Drop" not in as_markdown(document).split("## Analysis", 1)[0]
+    assert "k2_first" in as_page(document)
+    assert list(flips_of(document.parts[0].tasks)) == []
+
+
+def test_an_import_may_bear_the_name_of_an_experiment(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "results", rows=60, configurations=["k1_first", "k2_first"])
+    file = tmp_path / "theirs" / "gsm8k" / "k1_first" / "summary.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"task": "gsm8k", "config": "k1_first", "accuracy": 0.5}')
+    import_tree(tmp_path / "theirs", store, "05_invented", lambda task: task)
+    document = gather(store, ["05_invented"], ["05_invented"])
+    keys = [task.key for part in document.parts for task in part.tasks]
+    assert len(keys) == len(set(keys)) == 3
+    assert "imported" in as_page(document)

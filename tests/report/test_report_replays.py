@@ -25,7 +25,7 @@ from unmask.spec.lock import Lock, as_text
 from unmask.store import RunFolder, Store, canonical
 
 DECODE = {"threshold": 0.6, "max_new_tokens": 40, "sub_block_size": 8, "stop_tokens": ()}
-REUSE = {"kind": "layer_reuse", "k": 2, "layers": "all", "unit": "residual", "on": ["sub", "block"]}
+REUSE = {"kind": "layer_reuse", "k": 2, "layers": [0, 1], "unit": "residual", "on": ["sub", "block"]}
 PROMPT = "How much is 2 and 2, and why is it so?"
 
 
@@ -73,10 +73,9 @@ def test_what_was_fed_is_what_the_ledger_counted(engine: Engine, policy: Any) ->
 def test_replayed_layers_are_marked(engine: Engine) -> None:
     steps = replay(engine, engine.tokenizer.encode(PROMPT), DECODE, REUSE)["steps"]
     assert {"p2", "f2"} <= {step.get("ops") for step in steps}
-    output = replay(
-        engine, engine.tokenizer.encode(PROMPT), DECODE, {**REUSE, "unit": "output", "layers": [1]}
-    )["steps"]
-    assert "p2" in {step.get("ops") for step in output}, "putting back an output spares every layer"
+    one = {**REUSE, "unit": "output", "layers": [1]}
+    output = replay(engine, engine.tokenizer.encode(PROMPT), DECODE, one)["steps"]
+    assert {"p2", "c1f1"} <= {step.get("ops") for step in output}, "putting back an output spares every layer"
 
 
 def test_confidences_and_texts_are_those_of_the_answer(engine: Engine) -> None:
@@ -139,14 +138,9 @@ def test_a_replay_is_made_once_and_is_the_recorded_answer(run: RunFolder) -> Non
     found = stored_replay(run, "arith/0")
     assert found is not None
     assert found["same"] is True
-    assert found["tokens"] == len(
-        [
-            1
-            for step in found["steps"]
-            for w in step["written"]
-            if w[0] < found["prompt_tokens"] + found["tokens"]
-        ]
-    )
+    end = found["prompt_tokens"] + found["tokens"]
+    written = [column for step in found["steps"] for column, _, _ in step["written"]]
+    assert sum(column < end for column in written) == found["tokens"]
     assert make_replays([(run, ["arith/0"])]) == []
 
 

@@ -9,6 +9,14 @@
     unmask ceiling     the most that policies can save
     unmask probe       record how layers move between steps
 
+    unmask new         begin an experiment
+    unmask plan        what a recipe would run, and what it can show
+    unmask run         execute what a recipe still lacks; run-one is what its workers start as
+    unmask status      where runs stand; logs, cancel, retract and rm look after them
+    unmask check       what makes results invalid; compare sets two runs side by side
+    unmask report      results as Markdown and pages
+    unmask export      results for other programs; import reads those of older ones
+
 Nothing here imports torch until a verb needs it, so that `--help` answers at once.
 """
 

@@ -110,7 +110,7 @@ def run(
         from unmask.cli.sweep_live import run_here
 
         run_here(todo, slots, screen)
-    _close(opened, place, planned)
+    _close(opened, place, planned, todo)
 
 
 def _again(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
@@ -144,14 +144,21 @@ def _starter(
     return on_the_cluster
 
 
-def _close(opened: OpenRecipe, store: Store, planned: Sequence[PlannedRun]) -> None:
+def _close(opened: OpenRecipe, store: Store, planned: Sequence[PlannedRun], started: Sequence[Item]) -> None:
     items = items_of(store, planned)
+    tried = {item.run.id for item in started}
     screen = console()
     title = f"{opened.recipe.name}: {counts(items)}"
     screen.print(results_table(items, listing(store).records, title))
-    failed = [item for item in items if item.state.status == "failed"]
-    for item in failed:
-        screen.print(f"[red]{item.planned.label} failed:[/] {item.state.reason}")
-    if failed:
+    lacking = [
+        item
+        for item in items
+        if item.state.status == "failed"
+        or (item.run.id in tried and item.state.status in ("interrupted", "missing"))
+    ]
+    for item in lacking:
+        reason = item.state.reason or "its worker ended before it began"
+        screen.print(f"[red]{item.planned.label} {item.state.status}:[/] {reason}")
+    if lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
         raise click.exceptions.Exit(1)

@@ -76,7 +76,7 @@ class _Told:
         found["written"] = [
             [
                 column,
-                letters.get(column - self.prompt) or _single(engine, token),
+                letters[place] if (place := column - self.prompt) in letters else _single(engine, token),
                 round(confidence, DIGITS),
             ]
             for column, token, confidence in zip(event.columns, event.tokens, event.confidences, strict=True)
@@ -107,7 +107,11 @@ def run_lengths(letters: str) -> str:
 
 def _texts(engine: Engine, ids: Sequence[int]) -> dict[int, str]:
     """The part of the answer that each token adds; a letter of several tokens stands at its last one."""
-    return dict(enumerate(_pieces(engine, ids))) if engine.has_tokenizer else {}
+    if not engine.has_tokenizer:
+        return {}
+    pieces = enumerate(_pieces(engine, ids))
+    # A token that has no text even by itself, such as the one that ends the answer, is shown by its name.
+    return {place: piece for place, piece in pieces if piece or engine.decode_text([ids[place]])}
 
 
 def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:

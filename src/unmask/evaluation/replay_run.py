@@ -101,16 +101,13 @@ def _engine(run: RunFolder, largest: int | None) -> "Engine":
         raise UnmaskError(
             f"The checkpoint has {size / 1e9:.1f} GB of weights; name a number with --replay to load it all the same."
         )
-    changed = [name for name, digest in lock.files.items() if _digest(folder / name, file_sha256) != digest]
+    files = {name: folder / name for name in lock.files}
+    changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
     if lock.weights != identity.get("weights") or changed:
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
     from unmask.loading import load
 
     return load(folder, worker.get("device"), identity.get("dtype"), identity.get("mask_token_id"))
-
-
-def _digest(file: Path, digest_of: Any) -> str | None:
-    return digest_of(file) if file.is_file() else None
 
 
 def main() -> None:

@@ -84,7 +84,9 @@ def _part(table: Table, **about: object) -> ExperimentPart:
 
 def _tasks(table: Table, name: str) -> Iterable[TaskPart]:
     for number, group in enumerate(table.groups(), start=1):
-        yield task_part(table, group, f"{_anchor(name)}-{number}")
+        # An import may bear the name of an experiment.
+        kind = "foreign-" if group.experiment.foreign else ""
+        yield task_part(table, group, f"{kind}{_anchor(name)}-{number}")
 
 
 def _anchor(name: str) -> str:

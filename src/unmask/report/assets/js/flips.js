@@ -1,7 +1,7 @@
 // Flipped samples: one page of them at a time, however many there are.
 (() => {
   if (!byId("flips")) return;
-  const PAGE = 20;
+  const PAGE = 10;
   const task = byId("flip-task"), configuration = byId("flip-configuration"), direction = byId("flip-direction");
   const search = byId("flip-search"), list = byId("flip-list");
   let page = 0;
