@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from invented_store import add_replays, write_store
 
+from unmask.report.document import Document
+from unmask.report.gather import gather
 from unmask.store import Store
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = write_store(tmp_path_factory.mktemp("invented") / "results", rows=400)
     add_replays(store, "05_invented", ["k1_first", "k2_last"])
     return store
+
+
+@pytest.fixture(scope="session")
+def document(invented: Store) -> Document:
+    """What there is to say of it."""
+    return gather(invented, ["05_invented"])
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from invented_store import write_store
 
+from unmask.report.document import Document
 from unmask.report.flips import flips_of
 from unmask.report.gather import gather
 from unmask.report.replays import with_replays
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> #### {value}"
 
 
-def written(store: Store, folder: Path) -> Path:
-    document = gather(store, ["05_invented"])
+def written(store: Store, folder: Path, document: Document | None = None) -> Path:
+    document = document or gather(store, ["05_invented"])
     tasks = [task for part in document.parts for task in part.tasks]
     document = replace(document, flips=tuple(flips_of(tasks)))
     return write_report(with_replays(document, store, None), folder)[1]
 
 
 @pytest.fixture(scope="module")
-def report(invented: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(invented, tmp_path_factory.mktemp("report"))
+def report(invented: Store, document: Document, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(invented, tmp_path_factory.mktemp("report"), document)
 
 
 class Watched:
@@ -267,7 +268,7 @@ def test_it_fits_every_width(
     watched.close()
 
 
-def test_print_has_no_controls_and_light_paper(browser: "Browser", report: Path, tmp_path: Path) -> None:
+def test_print_has_no_controls_and_light_paper(browser: "Browser", report: Path) -> None:
     watched = Watched(browser, report, color_scheme="dark")
     watched.page.emulate_media(media="print")
     assert watched.page.is_hidden("header.top")
@@ -275,6 +276,4 @@ def test_print_has_no_controls_and_light_paper(browser: "Browser", report: Path,
     assert watched.page.locator(".picture.ledger .bar").first.is_visible()
     ink = watched.page.evaluate("getComputedStyle(document.querySelector('h1')).color")
     assert ink == "rgb(29, 31, 35)"
-    watched.page.pdf(path=tmp_path / "report.pdf")
-    assert (tmp_path / "report.pdf").stat().st_size > 20_000
     watched.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from invented_store import write_store
 
+from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown, escaped
 from unmask.report.numbers import MINUS, MISSING, TIMES
@@ -16,8 +17,8 @@ SECTIONS = ["Summary", "Results", "Analysis", "Verdict", "Provenance", "Artifact
 
 
 @pytest.fixture(scope="module")
-def text(invented: Store) -> str:
-    return as_markdown(gather(invented, ["05_invented"]))
+def text(document: Document) -> str:
+    return as_markdown(document)
 
 
 def section(text: str, name: str) -> str:

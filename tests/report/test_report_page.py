@@ -21,8 +21,11 @@ from unmask.store import Store
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & #### {value}"
 
 
-def document_of(store: Store, name: str = "05_invented", budget: int = BUDGET) -> Document:
-    document = gather(store, [name])
+def document_of(store: Store, budget: int = BUDGET) -> Document:
+    return with_flips(gather(store, ["05_invented"]), budget)
+
+
+def with_flips(document: Document, budget: int = BUDGET) -> Document:
     tasks = [task for part in document.parts for task in part.tasks]
     return replace(document, flips=tuple(flips_of(tasks, budget)))
 
@@ -55,8 +58,8 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(invented: Store) -> str:
-    return as_page(document_of(invented))
+def page(document: Document) -> str:
+    return as_page(with_flips(document))
 
 
 @pytest.fixture(scope="module")

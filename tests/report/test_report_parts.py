@@ -15,13 +15,7 @@ from unmask.report.lines import accuracy_interval
 from unmask.report.markdown import as_markdown
 from unmask.report.numbers import MISSING
 from unmask.report.page import as_page
-from unmask.store import Store
 from unmask.store.foreign import import_tree
-
-
-@pytest.fixture(scope="module")
-def document(invented: Store) -> Document:
-    return gather(invented, ["05_invented"])
 
 
 def test_flips_are_the_rows_whose_outcome_changed(document: Document) -> None:

@@ -19,6 +19,7 @@ from unmask.evaluation.replay_files import replay_file, stored_replay
 from unmask.evaluation.replay_run import make_replays
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
+from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.replays import choose, with_replays
 from unmask.spec.lock import Lock, as_text
@@ -166,8 +167,7 @@ def test_other_weights_and_large_ones_are_refused(run: RunFolder, checkpoint: Pa
         make_replays([(run, ["arith/0"])])
 
 
-def test_lost_samples_of_a_mild_configuration_are_chosen(invented: Store) -> None:
-    document = gather(invented, ["05_invented"])
+def test_lost_samples_of_a_mild_configuration_are_chosen(document: Document) -> None:
     choice = choose(document.parts[0], 2)
     assert choice is not None
     assert (choice.control.configuration, choice.other.configuration) == ("k1_first", "k2_last")
@@ -175,12 +175,12 @@ def test_lost_samples_of_a_mild_configuration_are_chosen(invented: Store) -> Non
     assert choose(document.parts[0], 0) is None
 
 
-def test_kept_replays_are_read_without_any_decoding(invented: Store) -> None:
+def test_kept_replays_are_read_without_any_decoding(invented: Store, document: Document) -> None:
     said: list[str] = []
-    document = with_replays(gather(invented, ["05_invented"]), invented, None, said.append)
+    found = with_replays(document, invented, None, said.append)
     assert said == []
-    assert document.replay_note == ""
-    assert [len(one["panels"]) for one in document.replays] == [2, 2]
+    assert found.replay_note == ""
+    assert [len(one["panels"]) for one in found.replays] == [2, 2]
 
 
 def test_scored_tasks_have_nothing_to_replay(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from unmask.spec.recipe import Bounds, SuccessSpec
 from unmask.store import Store
 from unmask.store.foreign import import_tree
 
-FILES = Path("/work/shared/data/seed_summaries")
+FILES = Path(__file__).parents[3] / "shared" / "data" / "seed_summaries"
 CRITERIA = SuccessSpec(
     task="gsm8k",
     control="k1_first",

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 
-import unmask
 from unmask.analysis.guards import run_guards
 from unmask.analysis.records import Table
 from unmask.analysis.tables import experiment_table, import_table
@@ -36,7 +36,7 @@ def gather(
     return Document(
         title=", ".join(part.name for part in parts),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=unmask.__version__,
+        version=version("unmask"),
         parts=tuple(parts),
     )
 
