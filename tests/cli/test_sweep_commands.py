@@ -284,6 +284,9 @@ def test_a_sound_canary_lets_the_rest_go(run: Run, recipe: Path, store: Store, w
     assert "planted: 6 done" in result.stdout
     small = {name: store.find(planned.identity) for name, planned in runs_of(recipe, limit=2).items()}
     assert [name for name in ACCURACY_RUNS if small[name].result() is None] == ["k2_last"]
+    experiment = read_experiment(store, "planted")
+    assert experiment is not None
+    assert not {member.id for member in experiment.members} & {small[name].id for name in ACCURACY_RUNS}
 
 
 def test_an_invalid_canary_stops_the_rest(

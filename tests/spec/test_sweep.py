@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from recipe_cases import TEXT, lock_for, recipe
 from unmask.errors import UnmaskError
 from unmask.spec import AdaptiveSpec, DecodeSpec, LayerReuseSpec, TrimSpec
 from unmask.spec.lock import Lock
-from unmask.spec.recipe import Recipe, parse_recipe
+from unmask.spec.recipe import Recipe, parse_recipe, read_recipe
 from unmask.spec.sweep import PlannedRun, sweep_of, task_label
 from unmask.store.store import run_id
 
@@ -311,3 +312,33 @@ def test_a_task_that_was_not_locked_is_refused() -> None:
     lock = lock_for(recipe(), members={"unmask_choice_text": ("unmask_choice_text",)})
     with pytest.raises(UnmaskError, match="unmask_arith is not in the lock; run `unmask prepare`"):
         planned(lock=lock)
+
+
+# Traces of policies that choose their layers.
+
+AUTO = """
+[[configurations]]
+name = "auto"
+policy = { kind = "layer_reuse", layers = "auto", calibration = "trace.npz", share = 0.3 }
+"""
+
+
+def auto_run(folder: Path) -> PlannedRun:
+    file = folder / "recipe.toml"
+    file.write_text(TEXT + AUTO, encoding="utf-8")
+    found = read_recipe(file)
+    return next(run for run in planned(found) if run.configuration == "auto")
+
+
+def test_another_trace_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+    (tmp_path / "trace.npz").write_bytes(b"one")
+    first = auto_run(tmp_path)
+    assert run_id(auto_run(tmp_path).identity) == run_id(first.identity)
+    assert first.identity["policy"]["calibration"] == str(tmp_path / "trace.npz")
+    (tmp_path / "trace.npz").write_bytes(b"two")
+    assert run_id(auto_run(tmp_path).identity) != run_id(first.identity)
+
+
+def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnmaskError, match=r"trace.npz cannot be read .*unmask probe"):
+        auto_run(tmp_path)

@@ -9,7 +9,7 @@ from unmask.analysis.guards import run_guards
 from unmask.analysis.own import entry_of
 from unmask.analysis.records import Experiment, Table
 from unmask.cli.recipes import OpenRecipe
-from unmask.cli.run_records import record
+from unmask.cli.run_records import freeze_runs
 from unmask.errors import UnmaskError
 from unmask.launch.todo import Item, items_of, still_to_do
 from unmask.policies.ceiling import canonical
@@ -40,7 +40,7 @@ def try_canary(
     small = [each for each in sweep_of(opened.recipe, lock, tasks, names, rows) if each.kind == "accuracy"]
     screen.print(f"Canary: {rows} rows of {', '.join(names)} on {', '.join(tasks)}.")
     items = items_of(store, small)
-    record(store, opened, items)
+    freeze_runs(store, opened, items)
     if todo := still_to_do(items, retry_failed=True):
         start(todo)
     _judge(opened.recipe, items_of(store, small), screen)

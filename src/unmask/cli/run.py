@@ -139,7 +139,7 @@ def _starter(
 
     def on_the_cluster(items: Sequence[Item]) -> None:
         submit_runs(opened, store, items)
-        wait_for(store, items, screen)
+        wait_for(store, opened.recipe.name, items, screen)
 
     return on_the_cluster
 

@@ -9,8 +9,8 @@ from unmask.store.store import Store
 
 
 def record(store: Store, opened: OpenRecipe, items: Sequence[Item]) -> None:
-    """Write down what each run is, and which runs the experiment stands for, before anything starts."""
-    recipe, evaluation = opened.recipe, opened.recipe.evaluation
+    """Write down which runs the experiment stands for, and what each run is, before anything starts."""
+    recipe = opened.recipe
     members = [
         Member(
             configuration=item.planned.configuration,
@@ -24,8 +24,14 @@ def record(store: Store, opened: OpenRecipe, items: Sequence[Item]) -> None:
     ]
     text = opened.file.read_text(encoding="utf-8")
     write_experiment(store, recipe.name, opened.file, text, members, recipe.control)
+    freeze_runs(store, opened, items)
+
+
+def freeze_runs(store: Store, opened: OpenRecipe, items: Sequence[Item]) -> None:
+    """Write down what each run is; a canary's runs belong to no experiment."""
+    evaluation = opened.recipe.evaluation
     worker = {
-        "experiment": recipe.name,
+        "experiment": opened.recipe.name,
         "lock": str(opened.lock_file),
         "checkpoint": opened.checkpoint,
         "data": None if opened.data is None else str(opened.data),

@@ -29,12 +29,14 @@ def submit_runs(opened: OpenRecipe, store: Store, todo: Sequence[Item]) -> None:
         click.echo(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
 
 
-def wait_for(store: Store, items: Sequence[Item], screen: Console, pause: float = PAUSE) -> None:
+def wait_for(
+    store: Store, experiment: str, items: Sequence[Item], screen: Console, pause: float = PAUSE
+) -> None:
     """Wait until no run of these waits or is under way any more."""
     planned = [item.planned for item in items]
     with screen.status("waiting for the queue") as line:
         while True:
-            now = items_of(store, planned, job_words(store))
+            now = items_of(store, planned, job_words(store, [experiment]))
             if not any(item.state.status in UNDER_WAY for item in now):
                 return
             line.update(counts(now))

@@ -56,9 +56,11 @@ class Collector(LM):
         raise UnmaskError("Tasks that score whole texts cannot be timed yet; name another task.")
 
 
-def collect(lm: UnmaskLM, loaded: Loaded, options: Options) -> tuple[str, list[Instance]]:
+def collect(
+    lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool = False
+) -> tuple[str, list[Instance]]:
     """The path that a task takes and its requests."""
     collector = Collector(lm)
-    evaluate_tasks(collector, loaded, options, allow_code=False)
+    evaluate_tasks(collector, loaded, options, allow_code)
     ((path, requests),) = collector.requests.items()
     return path, requests

@@ -45,11 +45,12 @@ def time_all(
     options: Options,
     identity: Mapping[str, Any],
     progress: Callable[[int, int], None],
+    allow_code: bool = False,
 ) -> dict[str, Any]:
     """Run all configurations by turns and compare them with the control."""
     task, rounds = identity["task"], identity["repeats"]
     lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
-    path, requests = collect(lm, loaded, options)
+    path, requests = collect(lm, loaded, options, allow_code)
     contenders = {
         name: Contender(_runner(path, lm, requests, settings, task))
         for name, settings in identity["configurations"].items()

@@ -54,7 +54,7 @@ def execute(run: RunFolder, attempt: Attempt) -> dict[str, Any]:
         lock.revision,
     )
     found = (
-        _timing(identity, engine, loaded, attempt)
+        _timing(identity, worker, engine, loaded, attempt)
         if identity["kind"] == "timing"
         else _accuracy(identity, worker, engine, loaded, attempt, run)
     )
@@ -135,9 +135,11 @@ def _accuracy(
     return result_of(outcome, lm, task["name"], task["metric"])
 
 
-def _timing(identity: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt) -> dict[str, Any]:
-    task = identity["task"]
-    return time_all(engine, loaded, _options(task, {}), identity, attempt.progress)
+def _timing(
+    identity: dict[str, Any], worker: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt
+) -> dict[str, Any]:
+    options = _options(identity["task"], {})
+    return time_all(engine, loaded, options, identity, attempt.progress, worker["allow_code"])
 
 
 def decode_settings(values: dict[str, Any]) -> DecodeSpec:

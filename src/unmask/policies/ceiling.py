@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
-from unmask.cost import Device, ModelShape, least_seconds, total_price
+from unmask.cost import Device, Ledger, ModelShape, least_seconds, total_price
 from unmask.engine.policy import Full
 from unmask.policies.layer_reuse import chosen_layers
 from unmask.policies.registry import make_policy
@@ -28,7 +29,7 @@ class Ceiling:
 
 def ceiling_of(spec: AnyPolicySpec, shape: ModelShape, device: Device, script: Script) -> Ceiling:
     """Rehearse a policy and the baseline and compare their prices."""
-    baseline = rehearse(Full(), shape.layers, script)
+    baseline = _baseline(shape.layers, script)
     reduced = rehearse(make_policy(spec, shape.layers), shape.layers, script)
     full = total_price(baseline, shape, device.element_bytes)
     less = total_price(reduced, shape, device.element_bytes)
@@ -38,6 +39,12 @@ def ceiling_of(spec: AnyPolicySpec, shape: ModelShape, device: Device, script: S
         speedup=least_seconds(baseline, shape, device) / least_seconds(reduced, shape, device),
         dead=_why_dead(spec) or (_never_met(spec) if less == full else None),
     )
+
+
+@lru_cache(maxsize=64)
+def _baseline(layers: int, script: Script) -> Ledger:
+    """All policies of a grid are compared with the same one."""
+    return rehearse(Full(), layers, script)
 
 
 def _why_dead(spec: AnyPolicySpec) -> str | None:

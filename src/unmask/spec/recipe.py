@@ -269,7 +269,28 @@ def read_recipe(path: Path) -> Recipe:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UnmaskError(f"{file} is no UTF-8 text; save it as UTF-8.") from None
-    return parse_recipe(text, str(file))
+    return _located(parse_recipe(text, str(file)), file.resolve().parent)
+
+
+def _located(recipe: Recipe, folder: Path) -> Recipe:
+    """The same recipe with the traces that its policies name found beside it."""
+
+    def found(policy: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: str(folder / Path(value).expanduser())
+            if key == "calibration" and isinstance(value, str)
+            else found(value)
+            if isinstance(value, dict)
+            else value
+            for key, value in policy.items()
+        }
+
+    replace = msgspec.structs.replace
+    return replace(
+        recipe,
+        grid=tuple(replace(grid, policy=found(grid.policy)) for grid in recipe.grid),
+        configurations=tuple(replace(one, policy=found(one.policy)) for one in recipe.configurations),
+    )
 
 
 def parse_recipe(text: str, what: str) -> Recipe:
