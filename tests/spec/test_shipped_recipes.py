@@ -41,7 +41,7 @@ NAMES = {
         *grid((2, 3), "_residual_t0.95"),
         *("t0.8", "t0.7"),
     ],
-    "00_baseline_embedded": grid((1, 2, 3)),
+    "00_baseline_embedded": [*grid((1, 2, 3)), "t0.7"],
     "01_residual": [
         *(name for unit in ("residual", "attention", "mlp") for name in grid((2, 3), beginning=f"{unit}_")),
         *("baseline", "residual_k1", "t0.8", "t0.7"),
