@@ -1,6 +1,7 @@
 """Writers that are killed at any moment: every published file is whole, and one writer made it."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -13,19 +14,20 @@ from unmask.store import Store
 from unmask.store.state import state_of
 
 PUBLISHER = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from unmask.store import publish_once
 folder, writer, files = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 print("ready", flush=True)
 for number in range(files):
+    time.sleep(float(os.environ["PACE"]))
     if publish_once(folder / f"{number}.json", {"writer": writer, "text": writer * 50_000}):
         with open(folder / "won", "a") as log:
             log.write(f"{number}\\n")
 """
 
 WORKER = """
-import sys
+import os, sys, time
 from pathlib import Path
 from unmask.store import Store
 run, total = Store.at(sys.argv[1]).open(sys.argv[2]), int(sys.argv[3])
@@ -34,6 +36,7 @@ attempt = run.new_attempt()
 print("ready", flush=True)
 for number in range(total):
     if str(number) not in known:
+        time.sleep(float(os.environ["PACE"]))
         attempt.answer(str(number), {"text": f"answer {number} " * 50})
         if number % 3 == 0:
             attempt.flush()
@@ -45,8 +48,13 @@ run.publish({"id": run.id, "answers": sorted(answers, key=int), "attempt": attem
 """
 
 
-def start(program: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
+PACE = 0.01
+
+
+def start(program: str, *arguments: str, pace: float = 0.0) -> "subprocess.Popen[bytes]":
+    """A child that takes at least `pace` seconds for each item, so that a fast machine is not done before a kill."""
+    command = [sys.executable, "-c", program, *arguments]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PACE": str(pace)})
     assert child.stdout is not None
     assert child.stdout.readline() == b"ready\n"
     return child
@@ -56,7 +64,7 @@ def kill_some(program: str, arguments: list[list[str]], kills: int, longest: flo
     """Start all programs at once and kill them after random moments, again and again; then let them finish."""
     chance, hit = random.Random(kills), 0
     for _ in range(kills // len(arguments)):
-        children = [start(program, *each) for each in arguments]
+        children = [start(program, *each, pace=PACE) for each in arguments]
         for child in children:
             time.sleep(chance.random() * longest)
             child.kill()
