@@ -172,15 +172,20 @@ def test_an_interrupted_question_deletes_nothing(run: Run, done: Path, store: St
     assert folder.result() is not None
 
 
-def test_a_result_that_was_cut_short_is_told_and_can_be_mended(run: Run, done: Path, store: Store) -> None:
+def test_a_result_that_was_cut_short_is_told_and_can_be_mended(
+    run: Run, done: Path, store: Store, workers: None
+) -> None:
     folder = folder_of(store, done, "k1_first")
     file = folder.folder / "result.json"
     file.write_bytes(file.read_bytes()[:100])
     table = run("status")
     assert table.exit_code == 0
-    assert f"unmask rm {folder.id}" in " ".join(table.stdout.split())
-    assert run("rm", folder.id, "--yes").exit_code == 0
-    assert "1 of 6 runs would be executed." in run("run", done, "--dry-run").stdout
+    assert "--retry-failed" in " ".join(table.stdout.split())
+    assert "cut short" in error_line(run("export", "--output", "all.csv"))
+    mended = run("run", done, "--retry-failed")
+    assert mended.exit_code == 0, mended.output
+    assert folder.result() is not None
+    assert (folder.folder / "previous" / "0001" / "result.json").stat().st_size == 100
 
 
 def test_an_index_that_was_deleted_or_damaged_is_made_anew(run: Run, done: Path, store: Store) -> None:

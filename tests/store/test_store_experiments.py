@@ -1,5 +1,6 @@
 """Recipes that are edited, moved, copied or share a name; jobs that are remembered."""
 
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,27 @@ def test_jobs_are_appended_and_a_torn_line_costs_only_itself(store: Store) -> No
         stream.write(b'{"job": "2_0", "ru')
     append_jobs(store, "mine", [{"job": "3_0", "run": "c"}])
     assert [job["job"] for job in read_jobs(store, "mine")] == ["1_0", "1_1", "3_0"]
+
+
+def test_an_edit_keeps_the_runs_that_the_text_still_describes(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    write(store, file, "first", member(1), member(2), member(3))
+    described = {member(1).id, member(2).id}
+    now = write_experiment(store, "mine", file, "other comment", [member(2)], "k1", described)
+    assert names(now.members) == ["k1", "k2"]
+    assert [one.configuration for one in now.superseded] == ["k3"]
+
+
+def test_two_writers_at_once_lose_no_member(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text("text")
+    with ProcessPoolExecutor(4) as pool:
+        for _ in pool.map(_write_one, [store.root] * 12, [file] * 12, range(1, 13)):
+            pass
+    experiment = read_experiment(store, "mine")
+    assert experiment is not None
+    assert sorted(names(experiment.members)) == sorted(f"k{k}" for k in range(1, 13))
+
+
+def _write_one(root: Path, recipe: Path, k: int) -> None:
+    write_experiment(Store(root), "mine", recipe, "text", [member(k)], "k1")

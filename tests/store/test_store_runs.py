@@ -244,7 +244,7 @@ def test_a_result_cut_short_says_how_to_mend_it(store: Store) -> None:
     file = run.folder / "result.json"
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(
-        UnmaskError, match=rf"result.json is damaged or cut short .*`unmask rm {run.id}`, then"
+        UnmaskError, match=r"result.json is damaged or cut short .*`unmask run RECIPE --retry-failed`"
     ):
         run.result()
 

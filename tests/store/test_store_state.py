@@ -160,7 +160,7 @@ def test_a_damaged_result_is_a_failure_that_says_how_to_mend_it(store: Store, co
     (run.folder / "result.json").write_text(content)
     state = both(store, run)
     assert state.status == "failed"
-    assert f"`unmask rm {run.id}`, then run again" in str(state.reason)
+    assert "`unmask run RECIPE --retry-failed`" in str(state.reason)
     assert both(store, other).status == "done"
 
 

@@ -1,6 +1,6 @@
 """What is known of each candidate of a criterion: its speed-up, its loss, and their intervals."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unmask.analysis.criteria import is_candidate
 from unmask.analysis.records import Entry, Group, Table
@@ -9,7 +9,7 @@ from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.statistics.correction import bonferroni_level
 from unmask.analysis.statistics.intervals import Interval
 from unmask.analysis.statistics.unpaired import unpaired_interval
-from unmask.analysis.words import points
+from unmask.analysis.words import in_points, points
 from unmask.spec.recipe import SuccessSpec
 
 
@@ -40,10 +40,10 @@ class Candidate:
         """Figures and intervals in words."""
         speed = "no timing"
         if self.speedup:
-            speed = f"{self.speedup.value:.2f}x ({self.speedup.low:.2f} to {self.speedup.high:.2f})"
+            speed = f"{self.speedup.value:.2f}x ({self.speedup.bounds})"
         loss = "no result"
         if self.loss:
-            between = f"{self.loss.interval.low * 100:.1f} to {self.loss.interval.high * 100:.1f}"
+            between = f"{in_points(self.loss.interval.low)} to {in_points(self.loss.interval.high)}"
             loss = f"loses {points(self.loss.value)} ({between})"
         return f"{self.configuration} {speed}, {loss}"
 
@@ -51,12 +51,17 @@ class Candidate:
 def candidates_of(
     table: Table, experiment: str, criteria: SuccessSpec, level: float = 0.95
 ) -> tuple[Candidate, ...]:
-    """Every configuration that the criteria name, those without a result too."""
-    group = _group(table, experiment, criteria.task)
+    """Every configuration that the criteria name, those without a result too.
+
+    Speeds are those of timing runs on the criteria's own task: on another task a policy gains something else.
+    """
+    group = judged_group(table, experiment, criteria.task)
+    table = replace(table, timings=tuple(one for one in table.timings if one.task == criteria.task))
     control = group.entry(criteria.control) if group else None
     entries = {entry.configuration: entry for entry in group.entries} if group else {}
     timed = [timing.configuration for timing in table.timings_of(experiment)]
-    planned = [run.configuration for run in table.experiment(experiment).missing if run.configuration]
+    about = table.experiment(experiment)
+    planned = [run.configuration for run in (*about.missing, *about.retracted) if run.configuration]
     names = [name for name in dict.fromkeys([*entries, *timed, *planned]) if is_candidate(name, criteria)]
     strict = bonferroni_level(level, len(names))
     return tuple(
@@ -70,7 +75,7 @@ def candidates_of(
     )
 
 
-def _group(table: Table, experiment: str, task: str) -> Group | None:
+def judged_group(table: Table, experiment: str, task: str) -> Group | None:
     """The task's entries; of several limits the one with the most rows."""
     found = [one for one in table.groups() if (one.experiment.name, one.task) == (experiment, task)]
     return max(found, key=lambda one: max(entry.rows or 0 for entry in one.entries), default=None)

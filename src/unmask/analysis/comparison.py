@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.analysis.records import Entry
-from unmask.analysis.samples import difference, outcomes, rows_of
+from unmask.analysis.samples import damage, difference, disagreement, outcomes, rows_of
 from unmask.analysis.statistics.paired import Difference
 from unmask.errors import UnmaskError
 
@@ -41,6 +41,19 @@ def compare(first: Entry, second: Entry) -> Comparison:
         raise UnmaskError(
             f"{first.configuration} is about {_rows(first)} and {second.configuration} about {_rows(second)}; "
             "compare two runs of the same rows."
+        )
+    for entry in (first, second):
+        wrong = damage(entry)
+        if wrong is not None:
+            raise UnmaskError(wrong)
+        contrary = disagreement(entry)
+        if contrary is not None:
+            raise UnmaskError(f"The figures contradict each other: {contrary}; run it again with `--force`.")
+    one, two = outcomes(first), outcomes(second)
+    if one and two and one.keys() != two.keys():
+        raise UnmaskError(
+            f"{first.configuration} and {second.configuration} share only {len(one.keys() & two.keys())} of "
+            f"{len(one)} and {len(two)} rows of {first.task}; compare runs of the same rows."
         )
     found = difference(first, second)
     if found is None:

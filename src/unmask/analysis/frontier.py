@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from unmask.analysis.candidates import Loss, loss_of
-from unmask.analysis.likeness import acts, likeness, threshold
+from unmask.analysis.likeness import acts, control_of, likeness, threshold
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.work import work_ratio
@@ -40,7 +40,7 @@ class Point:
 
 def frontier(table: Table, group: Group, axis: Axis = "speed") -> list[Point]:
     """All configurations of a group of which the gain is known, the fastest first."""
-    control = group.control or next((entry for entry in group.entries if not acts(entry)), None)
+    control = control_of(group)
     if control is None:
         return []
     placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]

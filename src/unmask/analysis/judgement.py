@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from unmask.analysis.candidates import Candidate
 from unmask.analysis.records import Planned
 from unmask.analysis.statistics.correction import bonferroni_level
-from unmask.analysis.statistics.power import samples_for_margin
+from unmask.analysis.statistics.power import careful_discordance, samples_for_margin
 from unmask.analysis.words import counted, listed, points
 from unmask.spec.recipe import SuccessSpec
 
@@ -43,7 +43,9 @@ def missing(
         yield f"{counted(len(unfinished), 'planned run')} without a result: {listed(unfinished)}."
     untimed = [one.configuration for one in found if one.speedup is None]
     if untimed:
-        yield f"No timing run holds {listed(untimed)} beside the control {criteria.control}."
+        yield (
+            f"No timing run on {criteria.task} holds {listed(untimed)} beside the control {criteria.control}."
+        )
     strict = bonferroni_level(level, len(found))
     hopeful = [one for one in found if could_confirm(one, criteria)]
     over = [
@@ -70,11 +72,11 @@ def _rows_missing(one: Candidate, criteria: SuccessSpec, level: float) -> Iterat
         return
     if loss.corrected.high < allowed:
         return
-    changed = loss.discordant
+    changed = careful_discordance(loss.discordant, loss.rows) if loss.discordant is not None else None
     if not changed:
         yield f"{one.configuration}: more rows; {loss.rows:,} are too few for {points(allowed)}."
         return
-    needed = max(loss.rows + 1, samples_for_margin(allowed - loss.value, changed, level))
+    needed = max(loss.rows + 1, samples_for_margin(min(1.0, allowed - loss.value), changed, level))
     yield (
         f"{one.configuration}: about {needed:,} rows, if it loses {points(loss.value)} in truth and "
         f"{changed:.0%} of the rows change ({loss.rows:,} so far)."
@@ -84,7 +86,6 @@ def _rows_missing(one: Candidate, criteria: SuccessSpec, level: float) -> Iterat
 def _rounds_missing(one: Candidate, criteria: SuccessSpec) -> Iterator[str]:
     speed = one.corrected_speedup
     if speed is not None and speed.low <= criteria.confirm.speedup < speed.high:
-        yield (
-            f"{one.configuration}: more rounds of the timing run; {counted(speed.rounds, 'round')} leave "
-            f"{speed.low:.2f}x to {speed.high:.2f}x."
-        )
+        left = f"leave {speed.low:.2f}x to {speed.high:.2f}x" if speed.bounded else "give no interval"
+        leave = left.replace("leave", "leaves").replace("give", "gives") if speed.rounds == 1 else left
+        yield f"{one.configuration}: more rounds of the timing run; {counted(speed.rounds, 'round')} {leave}."

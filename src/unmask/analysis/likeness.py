@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from unmask.analysis.records import Entry, Timing
+from unmask.analysis.records import Entry, Group, Timing
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import canonical
 from unmask.spec import AnyPolicySpec, FullSpec, LayerReuseSpec
@@ -55,6 +55,18 @@ def alike(results: Iterable[Result]) -> list[list[Result]]:
     for result in results:
         found[likeness(result)].append(result)
     return list(found.values())
+
+
+def control_of(group: Group) -> Entry | None:
+    """The named control and no other in its place; where none is named, and in imports, one without reuse will do."""
+    if group.control is not None or (group.experiment.control is not None and not group.experiment.foreign):
+        return group.control
+    return next((entry for entry in group.entries if not acts(entry)), None)
+
+
+def distinct(entries: Iterable[Entry]) -> list[Entry]:
+    """One entry of each run: two names of one run are no two measurements."""
+    return list({entry.run or entry.configuration: entry for entry in reversed(list(entries))}.values())[::-1]
 
 
 def subset_axis(entries: Iterable[Entry]) -> list[list[Entry]]:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from statistics import median
 
 from unmask.analysis.ceilings import ANY
-from unmask.analysis.statistics.power import independent_discordance, samples_for_margin
+from unmask.analysis.statistics.power import assumed_discordance, samples_for_margin
 from unmask.cost import DEVICES, ModelShape, total_price
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -23,12 +23,8 @@ from unmask.store.record import Record
 
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
-ACCURACY = 0.8
-"""Assumed where nothing has been measured: the seeds' own baseline."""
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
-AGREEMENT = 0.5
-"""Paired answers disagree about half as often as independent ones would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,5 +147,4 @@ def _samples(recipe: Recipe) -> int | None:
     success = recipe.success
     if success is None or not success.confirm.drop:
         return None
-    discordant = AGREEMENT * independent_discordance(ACCURACY, 0.0)
-    return samples_for_margin(success.confirm.drop, discordant)
+    return samples_for_margin(success.confirm.drop, assumed_discordance())

@@ -64,6 +64,7 @@ def timings_of(experiment: str, result: Mapping[str, Any]) -> Iterator[Timing]:
             path=str(result.get("path") or "generation"),
             tokens=int(measured.get("tokens") or 0),
             requests=int(measured.get("requests") or 0),
+            prompts=int(result.get("prompts") or identity.get("prompts") or 0),
             forwards=int(measured.get("forwards") or 0),
             seconds=tuple(float(value) for value in measured.get("seconds") or ()),
             tokens_per_second=measured.get("tokens_per_second"),

@@ -66,6 +66,8 @@ class Timing:
     path: str = "generation"
     tokens: int = 0
     requests: int = 0
+    prompts: int = 0
+    """How many were timed; 0 where the result does not say."""
     forwards: int = 0
     seconds: tuple[float, ...] = ()
     """Of each round."""
@@ -85,6 +87,11 @@ class Timing:
         """What the speed counts: tokens when generating, requests when scoring."""
         return self.tokens if self.path == "generation" else self.requests
 
+    @property
+    def weight(self) -> tuple[int, int]:
+        """What makes one timing better than another: prompts, then rounds."""
+        return self.prompts or self.requests, len(self.seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -93,9 +100,12 @@ class Planned:
     configuration: str | None
     """None for a timing run."""
     task: str
+    limit: float | None = None
+    """Rows, or prompts of a timing run; None for all."""
 
     def __str__(self) -> str:
-        return f"{self.configuration or 'timing'} on {self.task}"
+        limited = "" if self.limit is None else f" (limit {self.limit:g})"
+        return f"{self.configuration or 'timing'} on {self.task}{limited}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +116,7 @@ class Experiment:
     control: str | None = None
     success: SuccessSpec | None = None
     missing: tuple[Planned, ...] = ()
-    """Planned runs without a result."""
+    """Runs of the recipe without a result, those that were never started too."""
     retracted: tuple[Planned, ...] = ()
     """Runs whose results enter nothing."""
     foreign: bool = False
@@ -166,12 +176,16 @@ class Table:
         return [timing for timing in self.timings if timing.experiment == experiment]
 
     def timing(self, experiment: str, configuration: str, task: str | None = None) -> Timing | None:
-        """The last timing of a configuration: on the given task, or on another that goes the same path."""
+        """The best timing of a configuration: on the given task, or on another that goes the same path."""
+        return next(iter(self.ranked_timings(experiment, configuration, task)), None)
+
+    def ranked_timings(self, experiment: str, configuration: str, task: str | None = None) -> list[Timing]:
+        """Timings of a configuration: that of the most prompts, then of the most rounds, then the last first."""
         found = [one for one in self.timings_of(experiment) if one.configuration == configuration]
         on_task = [one for one in found if one.task == task]
         paths = self._paths(experiment, task)
-        last = on_task or [one for one in found if not paths or one.path in paths]
-        return last[-1] if last else None
+        usable = on_task or [one for one in found if not paths or one.path in paths]
+        return sorted(reversed(usable), key=lambda one: one.weight, reverse=True)
 
     def _paths(self, experiment: str, task: str | None) -> set[str]:
         """Whether a task generates or scores, as far as its ledgers say."""

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 from unmask.analysis.records import Table, Timing
+from unmask.analysis.words import counted
 from unmask.cost.median import median_interval
+
+FEWEST_ROUNDS = 3
+"""Fewer say nothing of their own spread, so they have no interval."""
+FEWEST_COVERAGE = 0.75
+"""Of the order statistics of so few rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +23,7 @@ class Speedup:
     """Median over the rounds."""
     low: float
     high: float
+    """0 and infinite where there are too few rounds for an interval."""
     level: float
     """The level asked for; with few rounds it is reached only if the logarithms of the ratios are about normal."""
     coverage: float
@@ -24,6 +31,25 @@ class Speedup:
     rounds: int
     task: str | None = None
     """What was timed, where it is known."""
+    prompts: int = 0
+    """How many prompts were timed; 0 where it is not known."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an interval at all."""
+        return math.isfinite(self.high)
+
+    @property
+    def bounds(self) -> str:
+        """The interval in words."""
+        return f"{self.low:.2f} to {self.high:.2f}" if self.bounded else "no interval, too few rounds"
+
+    @property
+    def source(self) -> str:
+        """What was timed, in words."""
+        prompts = f"{counted(self.prompts, 'prompt')} of " if self.prompts else ""
+        rounds = f" in {counted(self.rounds, 'round')}" if self.rounds else ""
+        return f"{prompts}{self.task or 'an unknown task'}{rounds}"
 
 
 def ratios(control: Timing, timing: Timing) -> list[float]:
@@ -41,16 +67,16 @@ def ratio_interval(values: Sequence[float], level: float = 0.95) -> Speedup:
     """The median of ratios with the wider of two intervals.
 
     One is made of order statistics, which assume nothing but reach no high level with few rounds; the other
-    is Student's interval of the logarithms.
+    is Student's interval of the logarithms. Fewer than three ratios have none.
     """
     order = median_interval(values, level)
-    low, high = order.low, order.high
-    if len(values) > 1:
-        from scipy.stats import t
+    if len(values) < FEWEST_ROUNDS:
+        return Speedup(median(values), 0.0, math.inf, level, 0.0, len(values))
+    from scipy.stats import t
 
-        logs = [math.log(value) for value in values]
-        half = float(t.ppf(0.5 + level / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
-        low, high = min(low, math.exp(fmean(logs) - half)), max(high, math.exp(fmean(logs) + half))
+    logs = [math.log(value) for value in values]
+    half = float(t.ppf(0.5 + level / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    low, high = min(order.low, math.exp(fmean(logs) - half)), max(order.high, math.exp(fmean(logs) + half))
     return Speedup(median(values), low, high, level, order.coverage, len(values))
 
 
@@ -62,18 +88,26 @@ def speedup_of(
     task: str | None = None,
     level: float = 0.95,
 ) -> Speedup | None:
-    """The speed-up of a configuration over the control from the timing run that holds both, if there is one."""
-    timing = table.timing(experiment, configuration, task)
-    if timing is None:
-        return None
-    beside = [one for one in table.timings if one.run == timing.run and one.experiment == experiment]
+    """The speed-up of a configuration over the control from the best timing run that holds both, if there is one."""
+    for timing in table.ranked_timings(experiment, configuration, task):
+        found = _against(table, timing, control, level)
+        if found is not None:
+            return replace(found, task=timing.task, prompts=timing.prompts or timing.requests)
+    return None
+
+
+def _against(table: Table, timing: Timing, control: str, level: float) -> Speedup | None:
+    """A timing beside the control of the same run; what the run recorded itself where its rounds are not known."""
+    beside = [one for one in table.timings if (one.run, one.experiment) == (timing.run, timing.experiment)]
     base = next((one for one in beside if one.configuration == control), None)
     values = ratios(base, timing) if base else []
     if values:
-        return replace(ratio_interval(values, level), task=timing.task)
-    if timing.control == control and timing.speedup:
-        recorded = timing.speedup
-        coverage = float(recorded.get("coverage") or 0.0)
-        low, middle, high = (float(recorded[name]) for name in ("low", "median", "high"))
-        return Speedup(middle, low, high, coverage, coverage, 0, timing.task)
-    return None
+        return ratio_interval(values, level)
+    if timing.control != control or not timing.speedup:
+        return None
+    recorded = timing.speedup
+    coverage = float(recorded.get("coverage") or 0.0)
+    low, middle, high = (float(recorded[name]) for name in ("low", "median", "high"))
+    if coverage < FEWEST_COVERAGE:
+        low, high = 0.0, math.inf
+    return Speedup(middle, low, high, coverage, coverage, 0)

@@ -46,6 +46,7 @@ def experiment_table(store: Store, name: str) -> Table:
             shape = lock.shape if lock is not None and same else None
             entries.append(entry_of(name, member.configuration, result, run.folder, shape))
     recipe = _recipe(planned)
+    missing += _never_started(recipe, planned.members) if recipe else []
     experiment = Experiment(
         name=name,
         control=planned.control,
@@ -78,4 +79,21 @@ def _lock(planned: Written) -> Lock | None:
 
 
 def _planned(member: Member) -> Planned:
-    return Planned(None if member.kind == "timing" else member.configuration, member.task)
+    return Planned(None if member.kind == "timing" else member.configuration, member.task, member.limit)
+
+
+def _never_started(recipe: Recipe, members: Iterable[Member]) -> list[Planned]:
+    """Runs that the recipe stands for and no call has asked for yet; a limited run is no substitute."""
+    known = {(member.kind, member.configuration, member.task, member.limit) for member in members}
+    found = [
+        Planned(point.name, task.name, task.limit)
+        for task in recipe.tasks
+        for point in recipe.expanded()
+        if ("accuracy", point.name, task.name, task.limit) not in known
+    ]
+    found += [
+        Planned(None, timing.task, timing.prompts)
+        for timing in recipe.timing
+        if ("timing", timing.name, timing.task, timing.prompts) not in known
+    ]
+    return found

@@ -3,14 +3,14 @@
 Speed comes from timing runs only, loss of accuracy from rows paired by sample. Confirming means picking the
 best of several candidates, so its intervals are widened for their number (Bonferroni); rejecting needs every
 candidate to fail, which no choice can favour, so its intervals are not. A candidate whose figures a guard calls
-invalid confirms nothing.
+invalid neither confirms nor rejects anything.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from unmask.analysis.candidates import Candidate, candidates_of
+from unmask.analysis.candidates import Candidate, candidates_of, judged_group
 from unmask.analysis.criteria import asked
 from unmask.analysis.guards import Finding, run_guards
 from unmask.analysis.judgement import confirms, could_confirm, missing, rejects
@@ -42,6 +42,8 @@ class Verdict:
     """What it would take to decide, one sentence each; empty when it is decided."""
     criteria: SuccessSpec
     level: float
+    basis: str = ""
+    """What was timed and which rows were asked; the reason ends with it."""
 
 
 def verdict(
@@ -58,14 +60,39 @@ def verdict(
         return Verdict(experiment, "undecided", reason, found, NOT_PAIRED, criteria, level)
     told = run_guards(table) if findings is None else findings
     barred = _barred(told, experiment, criteria)
+    basis = _basis(table, experiment, found, criteria)
+
+    def answered(answer: Answer, reason: str, needed: tuple[str, ...] = ()) -> Verdict:
+        told = " ".join(part for part in (reason, basis) if part)
+        return Verdict(experiment, answer, told, found, needed, criteria, level, basis)
+
     good = [one for one in found if confirms(one, criteria)]
     sound = [one for one in good if not {one.configuration, criteria.control} & barred.keys()]
     if sound:
-        return Verdict(experiment, "confirmed", _success(sound, criteria), found, (), criteria, level)
-    if found and all(rejects(one, criteria) for one in found):
-        return Verdict(experiment, "rejected", _failure(found, criteria), found, (), criteria, level)
-    needed = (*_doubts(good, barred), *missing(found, about.missing, criteria, level))
-    return Verdict(experiment, "undecided", _open(found, good, criteria), found, needed, criteria, level)
+        return answered("confirmed", _success(sound, criteria))
+    failed = bool(found) and all(rejects(one, criteria) for one in found)
+    concerned = {criteria.control, *(one.configuration for one in found)} & barred.keys()
+    if failed and not concerned:
+        return answered("rejected", _failure(found, criteria))
+    doubtful = list(found) if failed else good
+    needed = (
+        *_doubts(doubtful, barred),
+        *missing(found, (*about.missing, *about.retracted), criteria, level),
+    )
+    reason = f"{_failure(found, criteria)[:-1]}, but the figures are not sound." if failed else ""
+    return answered("undecided", reason or _open(found, good, criteria), needed)
+
+
+def _basis(table: Table, experiment: str, found: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
+    """What was timed, and that only a part of the rows was asked."""
+    told = []
+    timed = listed(one.speedup.source for one in found if one.speedup is not None)
+    if timed:
+        told.append(f"Timed: {timed}.")
+    group = judged_group(table, experiment, criteria.task)
+    if group is not None and group.limit is not None:
+        told.append(f"Losses are those of {group.name}, not of all rows.")
+    return " ".join(told)
 
 
 def _barred(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec) -> dict[str, str]:

@@ -14,12 +14,17 @@ def percent(share: float, digits: int = 2) -> str:
 
 def points(difference: float) -> str:
     """A difference of accuracies in percentage points."""
-    return f"{difference * 100:.1f} points"
+    return f"{in_points(difference)} points"
+
+
+def in_points(difference: float) -> str:
+    """The bare number of percentage points; never a negative zero."""
+    return f"{round(difference * 100, 1) + 0.0:.1f}"
 
 
 def span(interval: Interval) -> str:
     """An interval of accuracies in percentage points."""
-    return f"{interval.low * 100:.1f} to {interval.high * 100:.1f} points"
+    return f"{in_points(interval.low)} to {in_points(interval.high)} points"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -2,9 +2,11 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import click
+import psutil
 
 from unmask.cli.queue import job_words, submitted
 from unmask.cli.sweep_options import store_option
@@ -23,6 +25,8 @@ from unmask.store.store import Store
 def cancel(names: tuple[str, ...], store: Path | None) -> None:
     """Stop the runs of experiments, or single runs, that wait or are under way; what they answered is kept.
 
+    On this machine the sweep that started a worker is stopped with it, as by Ctrl-C.
+
     \b
     Examples:
       unmask cancel 00_baseline
@@ -34,7 +38,7 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
     queued = [jobs[run] for run in runs if run in jobs and run in words]
     if queued:
         cancel_jobs(queued)
-    stopped = [run for run in runs.values() if run.id not in jobs and _stop(run)]
+    stopped = [run for run in runs.values() if run.id not in words and _stop(run)]
     click.echo(f"{len(queued)} jobs cancelled, {len(stopped)} workers on this machine stopped.")
 
 
@@ -53,8 +57,18 @@ def _stop(run: RunFolder) -> bool:
     for attempt in reversed(run.attempts()):
         record = attempt.record()
         if lives(record):
-            os.kill(int(record["pid"]), signal.SIGTERM)
+            _stop_worker(int(record["pid"]))
             return True
     raise UnmaskError(
         f"{run.name} runs on another machine ({attempt.record().get('host')}); cancel it there."
     )
+
+
+def _stop_worker(pid: int) -> None:
+    """End a worker, and first the sweep that would go on with the next one."""
+    parent = psutil.Process(pid).parent()
+    with suppress(psutil.Error):
+        if parent is not None and "unmask" in " ".join(parent.cmdline()) and "run" in parent.cmdline():
+            parent.send_signal(signal.SIGINT)
+            return
+    os.kill(pid, signal.SIGTERM)

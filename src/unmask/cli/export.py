@@ -8,7 +8,7 @@ from unmask.cli.sweep_options import store_option
 from unmask.errors import UnmaskError
 from unmask.store.experiments import experiment_names, read_experiment
 from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
-from unmask.store.index import listing
+from unmask.store.index import Listing, listing
 from unmask.store.store import Store
 
 
@@ -30,7 +30,8 @@ def export(experiments: tuple[str, ...], output: Path, store: Path | None) -> No
       unmask export 00_baseline --output artifacts
     """
     place = Store.at(store)
-    labelled = _labelled(place, experiments or tuple(experiment_names(place)))
+    found = listing(place)
+    labelled = _labelled(place, found, experiments or tuple(experiment_names(place)))
     if not labelled:
         raise UnmaskError(
             f"There is no result in {place.root} to export; `unmask status` shows what is there."
@@ -47,17 +48,21 @@ def export(experiments: tuple[str, ...], output: Path, store: Path | None) -> No
         click.echo(f"{len(to_tree(place, labelled, output))} summaries written below {output}.")
 
 
-def _labelled(store: Store, names: tuple[str, ...]) -> list[Labelled]:
-    records = listing(store).records
+def _labelled(store: Store, listed: Listing, names: tuple[str, ...]) -> list[Labelled]:
     found = []
     for name in names:
         experiment = read_experiment(store, name)
         if experiment is None:
             known = ", ".join(experiment_names(store)) or "none"
             raise UnmaskError(f"There is no experiment {name} in {store.root}; there are {known}.")
+        for member in experiment.members:
+            if member.folder in listed.damaged:
+                raise UnmaskError(listed.damaged[member.folder])
         found += [
-            Labelled(record=records[member.folder], experiment=name, configuration=member.configuration)
+            Labelled(
+                record=listed.records[member.folder], experiment=name, configuration=member.configuration
+            )
             for member in experiment.members
-            if member.folder in records
+            if member.folder in listed.records
         ]
     return found

@@ -11,6 +11,7 @@ from unmask.errors import UnmaskError
 from unmask.model.hub import EMBEDDED, HUB_ID
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, read_recipe, recipe_file
+from unmask.store.redaction import redacted
 
 EMBEDDED_TASKS = "unmask_"
 """Tasks that ship with the package begin so."""
@@ -76,5 +77,11 @@ class OpenRecipe:
 
 
 def open_recipe(path: Path) -> OpenRecipe:
-    """Read a recipe, given as its file or its folder."""
-    return OpenRecipe(recipe_file(path).resolve(), read_recipe(path))
+    """Read a recipe, given as its file or its folder; its text is kept on record, so it may hold no token."""
+    file, recipe = recipe_file(path).resolve(), read_recipe(path)
+    text = file.read_text(encoding="utf-8")
+    if redacted(text) != text:
+        raise UnmaskError(
+            f"{file} holds what looks like a token; take it out: HF_TOKEN is handed over through the environment."
+        )
+    return OpenRecipe(file, recipe)

@@ -64,6 +64,9 @@ def report(
     document = replace(document, flips=tuple(flips_of(tasks)))
     if replay != 0:
         document = with_replays(document, place, replay, lambda text: click.echo(text, err=True))
+    for part in document.parts:
+        if part.verdict is not None:
+            click.echo(f"{part.verdict.experiment}: {part.verdict.answer}. {part.verdict.reason}")
     for file in write_report(document, output or folder_of(place, names, imports)):
         click.echo(str(file))
     if open_it:

@@ -95,6 +95,8 @@ def run(
     for item in again:
         if item.run.folder.exists():
             item.run.set_aside()
+    for item in todo:
+        item.run.put_damaged_away()
     record(place, opened, items)
     if not todo:
         screen.print(f"Nothing to do: {counts(items)}.")

@@ -65,7 +65,7 @@ def results_table(items: Sequence[Item], records: dict[str, Record], title: str)
             continue
         record = sound.get(item.run.name)
         label = task_label(item.planned.task, item.planned.limit)
-        speed = speeds.get((item.planned.task, item.planned.configuration), "")
+        speed = _speed(speeds, item)
         if record is None or record.value is None:
             table.add_row(
                 label, item.planned.configuration, "", "", "", "", speed, status_text(item.state.status)
@@ -87,14 +87,25 @@ def results_table(items: Sequence[Item], records: dict[str, Record], title: str)
     return table
 
 
-def _speedups(items: Sequence[Item], records: dict[str, Record]) -> dict[tuple[str, str], str]:
-    """Speed-ups of timing runs by task and configuration."""
-    found = {}
+Speeds = dict[tuple[str, str], dict[int, str]]
+"""Of a task and a configuration, by the number of prompts that were timed."""
+
+
+def _speedups(items: Sequence[Item], records: dict[str, Record]) -> Speeds:
+    """Speed-ups of timing runs."""
+    found: Speeds = {}
     for item in items:
         record = records.get(item.run.name)
         if item.planned.kind != "timing" or record is None:
             continue
         for name, timing in record.timings.items():
             if timing.speedup is not None and timing.speedup.median is not None:
-                found[item.planned.task, name] = f"{timing.speedup.median:.2f}x"
+                by_prompts = found.setdefault((item.planned.task, name), {})
+                by_prompts[item.planned.limit or 0] = f"{timing.speedup.median:.2f}x"
     return found
+
+
+def _speed(speeds: Speeds, item: Item) -> str:
+    """The timing of the most prompts."""
+    by_prompts = speeds.get((item.planned.task, item.planned.configuration), {})
+    return by_prompts[max(by_prompts)] if by_prompts else ""

@@ -38,7 +38,7 @@ LAYERS = (
 )
 LONGEST_SOURCE = 1_000_000
 TIME_LIMIT = 15.0
-"""Seconds of a program under test. The slowest reference solution of MBPP (task 123) needs three to six."""
+"""Processor seconds of a program under test; MBPP's slowest own solution, task 123, took six where this was set."""
 PATIENCE = 3.0
 """How often its time limit may pass on the wall: a program that waits does not count against itself."""
 BACKSTOP_SECONDS = 30.0

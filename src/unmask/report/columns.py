@@ -125,6 +125,6 @@ def _speedup(line: Line) -> Cell:
         return Cell(MISSING, "", None)
     return Cell(
         times(line.speedup.value),
-        span(line.speedup.low, line.speedup.high, 2, 1.0),
+        line.speedup.bounds,
         line.speedup.value,
     )

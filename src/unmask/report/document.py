@@ -73,6 +73,11 @@ class TaskPart:
         return self.group.name
 
     @property
+    def awaited(self) -> str | None:
+        """The recipe's control where it has no result here."""
+        return self.group.experiment.control if self.control is None else None
+
+    @property
     def generates(self) -> bool:
         """Whether it is about tokens, not about scored options."""
         return any(line.entry.tokens for line in self.lines)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from unmask.analysis.candidates import loss_of
 from unmask.analysis.frontier import frontier
-from unmask.analysis.likeness import acts, alike, likeness
+from unmask.analysis.likeness import acts, alike, control_of, likeness
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import difference
 from unmask.analysis.speeds import Speedup, speedup_of
@@ -23,7 +23,7 @@ def task_part(table: Table, group: Group, key: str) -> TaskPart:
     """Everything about one task of an experiment."""
     # A speed belongs to the task it was measured on; the analysis would take one of another task for want of it.
     own = Table(table.experiments, table.entries, tuple(t for t in table.timings if t.task == group.task))
-    control = group.control or next((entry for entry in group.entries if not acts(entry)), None)
+    control = control_of(group)
     lines = [_line(own, group, control, entry) for entry in group.entries]
     tested = [place for place, line in enumerate(lines) if line.p_value is not None]
     corrected = holm([lines[place].p_value or 0.0 for place in tested])

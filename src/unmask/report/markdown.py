@@ -92,7 +92,7 @@ def _task(task: TaskPart, heading: str) -> Iterator[str]:
     rows = f", {task.rows:,} rows" if task.rows else ""
     yield f"{heading} {escaped(task.name)}{rows}"
     if task.metric:
-        yield f"Metric: `{task.metric}`. Control: {task.control.configuration if task.control else 'none'}."
+        yield f"Metric: `{task.metric}`. Control: {_control(task)}."
     columns = columns_of(task)
     headings = [f"{one.heading} ({one.unit})" if one.unit else one.heading for one in columns]
     body = []
@@ -101,6 +101,12 @@ def _task(task: TaskPart, heading: str) -> Iterator[str]:
         body.append([f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in cells])
     yield table(headings, body, [column.is_number for column in columns])
     yield from _subjects(task, heading)
+
+
+def _control(task: TaskPart) -> str:
+    if task.control is not None:
+        return task.control.configuration
+    return f"{task.awaited} (no result yet)" if task.awaited else "none"
 
 
 def _meanings(part: ExperimentPart) -> str:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from unmask.analysis.criteria import asked
 from unmask.analysis.guards import GUARDS
+from unmask.analysis.verdict import Verdict
 from unmask.report.across import across
 from unmask.report.columns import columns_of
 from unmask.report.document import Document, ExperimentPart, TaskPart
@@ -71,7 +72,7 @@ def _part(part: ExperimentPart) -> dict[str, Any]:
         "about": part,
         "status": status(part),
         "leading": leading(part),
-        "reason": _short(judged.reason) if judged else "",
+        "reason": _short(judged) if judged else "",
         "asked": asked(judged.criteria) if judged else "",
         "analysis": _by_task(analysis(part)),
         "tasks": [_task(task) for task in part.tasks],
@@ -80,10 +81,12 @@ def _part(part: ExperimentPart) -> dict[str, Any]:
     }
 
 
-def _short(reason: str) -> str:
-    """The first clause of a reason that lists every candidate: the page has a list of its own."""
-    clause, _, rest = reason.partition(": ")
-    return f"{clause}." if len(rest) > LONG_REASON else reason
+def _short(judged: Verdict) -> str:
+    """The first clause of a reason that lists every candidate, and its basis: the page has a list of its own."""
+    clause, _, rest = judged.reason.partition(": ")
+    if len(rest) - len(judged.basis) <= LONG_REASON:
+        return judged.reason
+    return " ".join(part for part in (f"{clause}.", judged.basis) if part)
 
 
 def _task(task: TaskPart) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from unmask.analysis.frontier import Point
-from unmask.analysis.likeness import acts, spec_of, threshold
+from unmask.analysis.likeness import acts, distinct, spec_of, threshold
+from unmask.analysis.records import Entry
 from unmask.analysis.words import counted, listed, points
 from unmask.report.best import best_point
 from unmask.report.document import ExperimentPart, Line, TaskPart
@@ -53,11 +54,20 @@ def status(part: ExperimentPart) -> str:
     )
     if part.about.missing:
         told.append(f"{len(part.about.missing)} planned without a result")
+    limited = sum(line.entry.limit is not None for task in part.tasks for line in task.lines)
+    if limited and not part.about.foreign:
+        told.append(f"{limited} on limited rows")
     if part.about.retracted:
         told.append(f"{len(part.about.retracted)} retracted")
     if part.superseded:
         told.append(f"{part.superseded} of an earlier text of the recipe left out")
-    word = "imported" if part.about.foreign else "partial" if part.about.missing else "complete"
+    word = (
+        "imported"
+        if part.about.foreign
+        else "partial"
+        if part.about.missing or part.about.retracted
+        else "complete"
+    )
     return f"{word} ({', '.join(told)})"
 
 
@@ -71,7 +81,7 @@ def summary(part: ExperimentPart) -> list[str]:
     severe = [finding for finding in part.findings if finding.severity == "invalid"]
     if severe:
         told.append(
-            f"{counted(len(severe), 'finding')} of the guards make figures invalid: "
+            f"{counted(len(severe), 'finding')} of the guards {'makes' if len(severe) == 1 else 'make'} figures invalid: "
             f"{listed(finding.guard for finding in severe)}."
         )
     return told
@@ -88,10 +98,14 @@ def baseline(task: TaskPart) -> Iterator[str]:
     """Whether the controls agree."""
     if len(task.baselines) < 2:
         return
-    entries = [line.entry for line in task.lines if line.name in task.baselines]
+    every = [line.entry for line in task.lines if line.name in task.baselines]
+    entries = distinct(every)
+    yield from _one_run(every)
+    if len(entries) < 2:
+        return
     digests = {entry.answers for entry in entries}
     same = len({entry.value for entry in entries}) == 1
-    names = listed(task.baselines)
+    names = listed(entry.configuration for entry in entries)
     if not same:
         yield f"{names} are the same baseline and differ in accuracy: that is the error of the measurement."
     elif None in digests:
@@ -102,8 +116,22 @@ def baseline(task: TaskPart) -> Iterator[str]:
         yield f"{names} are the same baseline, but their answers differ."
 
 
+def _one_run(entries: Iterable[Entry]) -> Iterator[str]:
+    """Names that stand for one and the same run."""
+    by_run: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.run:
+            by_run.setdefault(entry.run, []).append(entry.configuration)
+    for names in by_run.values():
+        if len(names) > 1:
+            yield f"{listed(names)} are one run under {len(names)} names, so they do not bear each other out."
+
+
 def losses(task: TaskPart) -> Iterator[str]:
     """Who loses accuracy beyond chance."""
+    if task.control is None and task.awaited:
+        yield f"The control {task.awaited} has no result yet, so no drops are shown."
+        return
     tested = [line for line in task.lines if line.p_value is not None and line.loss is not None]
     if not tested or task.control is None:
         yield from _unpaired(task)
@@ -130,7 +158,7 @@ def speeds(task: TaskPart) -> Iterator[str]:
     told = []
     for line in timed:
         if line.speedup is not None:
-            bounds = span(line.speedup.low, line.speedup.high, 2, 1.0)
+            bounds = line.speedup.bounds
             work = "" if line.work is None else f", {line.work:.2f} times the operations a token"
             told.append(
                 f"{line.name} {line.speedup.value:.2f} ({bounds}) with {percent(line.skipped)} % skipped{work}"

@@ -5,6 +5,7 @@ Knows nothing of checkpoints, task files or machines: what depends on them is ch
 
 import tomllib
 from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -117,6 +118,23 @@ class SuccessSpec(Part, frozen=True, kw_only=True):
     """Some candidate is faster than this and loses less than that."""
     reject: Bounds | None = None
     """Every candidate is slower than this or loses more than that."""
+
+    def __post_init__(self) -> None:
+        """Refuse criteria by which one result could be confirmed and rejected at once."""
+        if not isfinite(self.confirm.speedup):
+            raise UnmaskError("success.confirm.speedup is not finite; name a speed-up that a run can reach.")
+        if self.reject is None:
+            return
+        if self.reject.speedup > self.confirm.speedup:
+            raise UnmaskError(
+                f"success.reject.speedup ({self.reject.speedup:g}) is above success.confirm.speedup "
+                f"({self.confirm.speedup:g}), so one candidate could be confirmed and rejected; lower it."
+            )
+        if self.reject.drop < self.confirm.drop:
+            raise UnmaskError(
+                f"success.reject.drop ({self.reject.drop:g}) is below success.confirm.drop "
+                f"({self.confirm.drop:g}), so one candidate could be confirmed and rejected; raise it."
+            )
 
 
 class ResourcesSpec(Part, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ Knows names and files. An experiment does not own its runs: two that describe th
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from unmask.store.files import (
     append_durably,
     canonical,
     make_folder,
+    only_one,
     parse_object,
     read_json,
     write_atomically,
@@ -64,17 +65,44 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_experiment(
-    store: Store, name: str, recipe: Path, recipe_text: str, members: Iterable[Member], control: str | None
+    store: Store,
+    name: str,
+    recipe: Path,
+    recipe_text: str,
+    members: Iterable[Member],
+    control: str | None,
+    described: Collection[str] | None = None,
 ) -> Experiment:
-    """Write down what a recipe stands for now; runs that an edit dropped are kept as superseded."""
+    """Write down what a recipe stands for now; runs that an edit dropped are kept as superseded.
+
+    `described` are the ids of all runs that the text stands for, also those this call is not about; without
+    it a changed text stands for the given members alone.
+    """
     if not NAME.fullmatch(name):
         raise UnmaskError(f"{name!r} is no name for an experiment; use letters, digits, dots, - and _.")
+    make_folder(_file(store, name).parent)
+    with only_one(_file(store, name).with_name(".lock")):
+        return _write_experiment(store, name, recipe, recipe_text, tuple(members), control, described)
+
+
+def _write_experiment(
+    store: Store,
+    name: str,
+    recipe: Path,
+    recipe_text: str,
+    members: tuple[Member, ...],
+    control: str | None,
+    described: Collection[str] | None,
+) -> Experiment:
     before = read_experiment(store, name)
     digest = hashlib.sha256(recipe_text.encode()).hexdigest()
     if before is not None:
         _check_owner(before, recipe.resolve(), digest)
     same = before is not None and before.recipe_sha256 == digest
-    now = _merged(before, tuple(members)) if same and before else tuple(members)
+    kept = before.members if before is not None and same else ()
+    if before is not None and described is not None:
+        kept = tuple(member for member in before.members if member.id in described)
+    now = _merged(kept, members)
     experiment = Experiment(
         name=name,
         recipe=str(recipe.resolve()),
@@ -86,7 +114,6 @@ def write_experiment(
         superseded=_superseded(before, now),
     )
     if experiment != before:
-        make_folder(_file(store, name).parent)
         write_atomically(_file(store, name), canonical(msgspec.to_builtins(experiment)) + b"\n")
     return experiment
 
@@ -143,10 +170,10 @@ def _check_owner(before: Experiment, recipe: Path, digest: str) -> None:
         )
 
 
-def _merged(before: Experiment, members: tuple[Member, ...]) -> tuple[Member, ...]:
-    """Members by an unchanged recipe: a call for some of its tasks does not forget the others."""
+def _merged(before: tuple[Member, ...], members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """A call for some tasks of a recipe does not forget the others."""
     # A lock that was renewed gives a configuration another id, which takes the place of the old one.
-    known = {_place(member): member for member in (*before.members, *members)}
+    known = {_place(member): member for member in (*before, *members)}
     return tuple(known.values())
 
 

@@ -6,6 +6,7 @@ a dot; no reader looks at those.
 """
 
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -64,6 +65,20 @@ def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
         with suppress(OSError):
             os.ftruncate(stream.fileno(), end)
         raise
+
+
+@contextmanager
+def only_one(file: Path) -> Iterator[None]:
+    """Keep other processes of this machine out meanwhile; where files cannot be locked, nobody is kept out."""
+    try:
+        stream = file.open("ab")
+    except OSError:
+        yield
+        return
+    with stream:
+        with suppress(OSError):
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def make_folder(path: Path) -> None:

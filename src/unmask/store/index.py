@@ -84,11 +84,6 @@ def read_record(run: RunFolder) -> Record:
     result = run.result()
     if result is None:
         raise UnmaskError(f"{run.name} has no result yet.")
-    if result.get("id") != run.id:
-        raise UnmaskError(
-            f"{run.folder / 'result.json'} is the result of another run ({result.get('id')}); remove it with "
-            f"`unmask rm {run.id}`, then run again."
-        )
     retraction = run.retraction()
     return record_of(run.name, result, str(retraction.get("reason")) if retraction else None)
 

@@ -71,8 +71,12 @@ class RunFolder:
     # The result.
 
     def result(self) -> dict[str, Any] | None:
-        """The published result, or None; a damaged one is told with how to mend it."""
-        return read_json_if_there(self.folder / "result.json", self._mend)
+        """The published result, or None; a damaged one, or one of another run, is told with how to mend it."""
+        file = self.folder / "result.json"
+        result = read_json_if_there(file, self._mend)
+        if result is not None and result.get("id") != self.id:
+            raise UnmaskError(f"{file} is the result of another run ({result.get('id')}); {self._mend}.")
+        return result
 
     def publish(self, result: Mapping[str, Any]) -> bool:
         """Publish the result unless there is one; True if this one was published."""
@@ -146,6 +150,15 @@ class RunFolder:
         sync_folder(self.folder)
         return place
 
+    def put_damaged_away(self) -> None:
+        """Move a result that cannot be read out of the way; the answers stay, so the next one is soon made."""
+        try:
+            self.result()
+        except UnmaskError:
+            place = _numbered(self.folder / "previous")
+            (self.folder / "result.json").rename(place / "result.json")
+            sync_folder(self.folder)
+
     def remove(self) -> None:
         """Delete the run with everything in it; a reader never meets half of it."""
         doomed = self.folder.with_name(f".removed.{self.name}.{secrets.token_hex(4)}")
@@ -157,7 +170,7 @@ class RunFolder:
 
     @property
     def _mend(self) -> str:
-        return f"remove it with `unmask rm {self.id}`, then run again"
+        return "`unmask run RECIPE --retry-failed` computes it anew from the answers that are there"
 
     @property
     def _again(self) -> str:

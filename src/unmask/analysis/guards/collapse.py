@@ -1,7 +1,7 @@
 """Answers that run on or break off: their tokens/s mean nothing."""
 
 from unmask.analysis.guards.finding import About, Finding, Severity
-from unmask.analysis.likeness import acts
+from unmask.analysis.likeness import control_of
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.words import percent
 
@@ -25,7 +25,7 @@ def check(table: Table) -> list[Finding]:
     """Compare lengths and ends of answers with the control's."""
     found = []
     for group in table.groups():
-        control = group.control or next((entry for entry in group.entries if not acts(entry)), None)
+        control = control_of(group)
         if control is None:
             continue
         for entry in group.entries:

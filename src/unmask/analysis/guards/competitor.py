@@ -18,13 +18,16 @@ ABOUT = About(
 
 
 def check(table: Table) -> list[Finding]:
-    """Look for a second threshold beside the policies."""
+    """Look for a lower threshold than the control's beside the policies."""
     found = []
     for group in table.groups():
         reusing = [entry for entry in group.entries if acts(entry)]
         known = {value for entry in group.entries if (value := threshold(entry)) is not None}
+        given = [group.control] if group.control is not None else reusing
+        usual = max((float(one.decode.get("threshold") or 0.0) for one in given), default=0.0)
+        lower = any(value < usual for value in known)
         generates = any(entry.tokens for entry in reusing)
-        if generates and len(known) < 2 and not group.experiment.foreign:
+        if generates and not lower and not group.experiment.foreign:
             sentence = (
                 f"{group.name}: work is reused ({counted(len(reusing), 'configuration')}), but none decodes plainly "
                 f"at a lower threshold."

@@ -3,15 +3,17 @@
 from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.likeness import alike
 from unmask.analysis.records import Entry, Group, Table
+from unmask.analysis.samples import disagreement
 from unmask.analysis.words import between, listed
 
 ABOUT = About(
     id="contradiction",
     severity="invalid",
-    title="Equal answers with different accuracies",
+    title="Figures that cannot all be true",
     explanation=(
         "The same answers to the same rows have one accuracy. If two configurations answered alike, or must decode "
-        "alike and wrote the same number of tokens, and their accuracies differ, one figure is wrong."
+        "alike and wrote the same number of tokens, and their accuracies differ, one figure is wrong. So is one of the "
+        "two if an accuracy is not the mean of its own rows."
     ),
     advice="Score the answers of both again; the usual causes are a stale file and a scorer that is not repeatable.",
 )
@@ -21,6 +23,10 @@ def check(table: Table) -> list[Finding]:
     """Look for equal answers with different values."""
     found = []
     for group in table.groups():
+        for entry in group.entries:
+            contrary = disagreement(entry)
+            if contrary is not None:
+                found.append(ABOUT.finding("invalid", f"{group.name}: {contrary}.", group, [entry]))
         told: set[str] = set()
         for digest, entries in _by(group.entries, "answers").items():
             if len({entry.value for entry in entries}) > 1:

@@ -3,8 +3,9 @@
 from statistics import median
 
 from unmask.analysis.guards.finding import About, Finding
-from unmask.analysis.likeness import acts, alike
+from unmask.analysis.likeness import acts, alike, distinct
 from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.speeds import FEWEST_ROUNDS
 from unmask.analysis.words import between, listed, percent
 
 ABOUT = About(
@@ -27,7 +28,8 @@ def check(table: Table) -> list[Finding]:
     """Compare everything that must equal the baseline, in answers, accuracy and speed."""
     found = []
     for group in table.groups():
-        for entries in alike(entry for entry in group.entries if not acts(entry)):
+        for same in alike(entry for entry in group.entries if not acts(entry)):
+            entries = distinct(same)
             if len(entries) > 1:
                 found += _results(group, entries) + _speeds(group, entries)
     for experiment in table.experiments:
@@ -72,7 +74,8 @@ def _timed(timings: list[Timing]) -> list[Finding]:
     found = []
     for run in dict.fromkeys(timing.run for timing in timings):
         beside = [timing for timing in timings if timing.run == run and timing.speedup]
-        if len(beside) < 2:
+        # Of too few rounds an interval is none, so that it says nothing that it does not meet another.
+        if len(beside) < 2 or 0 < len(beside[0].seconds) < FEWEST_ROUNDS:
             continue
         lows = [float((timing.speedup or {})["low"]) for timing in beside]
         highs = [float((timing.speedup or {})["high"]) for timing in beside]

@@ -9,7 +9,14 @@ from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics.intervals import wilson
 from unmask.analysis.statistics.paired import Difference
-from unmask.analysis.statistics.power import independent_discordance, samples_needed, smallest_difference
+from unmask.analysis.statistics.power import (
+    assumed_discordance,
+    careful_discordance,
+    independent_discordance,
+    samples_for_margin,
+    smallest_margin,
+)
+from unmask.analysis.words import counted as number
 from unmask.analysis.words import percent, points
 
 ABOUT = About(
@@ -31,7 +38,7 @@ HOPELESS = 4.0
 
 
 def check(table: Table) -> list[Finding]:
-    """Compare the smallest difference that the rows can show with the one that is claimed."""
+    """Compare the smallest loss that the rows can exclude with the one that is claimed; `unmask plan` asks alike."""
     return [finding for group in table.groups() if (finding := _of(group)) is not None]
 
 
@@ -46,14 +53,15 @@ def _of(group: Group) -> Finding | None:
     rows = fewest.rows or 0
     control = group.control or fewest
     changed, told = _discordance(group, control, claim, rows)
-    visible = smallest_difference(rows, changed) if changed else 0.0
-    if visible <= claim:
+    needed = samples_for_margin(claim, changed) if changed else 0
+    if needed <= rows:
         return None
+    visible = smallest_margin(rows, changed)
     interval = wilson(round(control.value * rows), rows)
     shown = "no difference at all" if math.isinf(visible) else f"no difference below {points(visible)}"
     sentence = (
-        f"{group.name}: {rows} rows show {shown} ({percent(changed, 0)} of the rows {told}); {points(claim)} need "
-        f"{samples_needed(claim, max(changed, claim)):,}. The accuracy of {control.configuration} itself is known to "
+        f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} {shown} ({percent(changed, 0)} of "
+        f"the rows {told}); {points(claim)} need {needed:,}. The accuracy of {control.configuration} itself is known to "
         f"{percent(interval.low, 0)} to {percent(interval.high, 0)}."
     )
     hopeless = visible >= HOPELESS * claim
@@ -61,7 +69,9 @@ def _of(group: Group) -> Finding | None:
 
 
 def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple[float, str]:
-    """How often two configurations disagree: measured where rows are on disk, else as if they erred independently.
+    """How often two configurations disagree: measured where rows are on disk, else as `unmask plan` assumes.
+
+    Imported rows are never paired, so their errors count as independent.
 
     Comparisons that are decided (their interval excludes the claimed loss) need no more rows; 0 if all are.
     """
@@ -81,7 +91,12 @@ def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple
     if pairs and not still_open:
         return 0.0, "nothing is open"
     if measured and max(measured) > 0:
-        return max(measured), "changed between right and wrong, at most"
+        careful = careful_discordance(max(measured), rows)
+        if careful == max(measured):
+            return careful, "changed between right and wrong, at most"
+        return careful, "are taken to change"
+    if not control.foreign:
+        return max(assumed_discordance(), claim), "are taken to change"
     accuracy = min(max(control.value, claim), 1.0)
-    assumed = independent_discordance(accuracy, claim)
-    return max(assumed, claim), "would change if errors were independent"
+    independent = careful_discordance(independent_discordance(accuracy, claim), rows)
+    return max(independent, claim), "would change if errors were independent"

@@ -5,6 +5,7 @@ from statistics import median
 from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.likeness import acts
 from unmask.analysis.records import Group, Table, Timing
+from unmask.analysis.speeds import FEWEST_ROUNDS
 from unmask.analysis.words import percent
 from unmask.analysis.work import reuse_fraction, work_ratio
 
@@ -28,7 +29,7 @@ def check(table: Table) -> list[Finding]:
     """Compare speeds with what is said to be skipped."""
     found = [finding for group in table.groups() for finding in _claimed(group)]
     for timing in table.timings:
-        if acts(timing) and timing.speedup:
+        if acts(timing) and timing.speedup and not 0 < len(timing.seconds) < FEWEST_ROUNDS:
             found += _counted(table, timing)
     return found
 

@@ -32,6 +32,8 @@ MUST_AGREE: tuple[tuple[str, Severity], ...] = (
     ("machine", "info"),
 )
 """What two results must share, and how bad it is if they do not."""
+OF_THE_TASK = ("data", "task version", "lm_eval")
+"""What only results of one task share."""
 SHORT = 12
 
 
@@ -48,6 +50,27 @@ def check(table: Table) -> list[Finding]:
         runs = {timing.run: timing for timing in timings}
         for timing in runs.values():
             found += _uncommitted(timing, [timing], f"timing on {timing.task}")
+            found += _apart(table, timing, [one for one in timings if one.run == timing.run])
+    return found
+
+
+def _apart(table: Table, timing: Timing, beside: Sequence[Timing]) -> list[Finding]:
+    """A timing run beside the accuracy runs of its experiment: a verdict joins the two."""
+    found = []
+    entries = [one for one in table.entries if one.experiment == timing.experiment]
+    for key, severity in MUST_AGREE:
+        if key == "machine" or timing.provenance.get(key) is None:
+            continue
+        mine = _text(timing.provenance[key])
+        comparable = [one for one in entries if key not in OF_THE_TASK or one.task == timing.task]
+        theirs = [_text(one.provenance[key]) for one in comparable if one.provenance.get(key) is not None]
+        others = [value for value in dict.fromkeys(theirs) if value != mine]
+        if others:
+            sentence = (
+                f"timing on {timing.task}: its {key} is {mine[:SHORT]}, that of accuracy runs beside it "
+                f"{listed(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
+            )
+            found.append(ABOUT.finding(severity, sentence, timing, beside))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.records import Table, Timing
+from unmask.analysis.speeds import FEWEST_ROUNDS
 from unmask.analysis.words import counted, listed
 
 ABOUT = About(
@@ -49,11 +50,16 @@ def _conditions(table: Table, timing: Timing) -> list[Finding]:
         told.append("a throttled clock")
     if timing.speedup is None and timing.configuration != timing.control:
         told.append("no speed-up against its control")
+    if 0 < len(timing.seconds) < FEWEST_ROUNDS:
+        told.append(f"{counted(len(timing.seconds), 'round')}, too few for an interval")
     found = []
     beside = [one for one in table.timings if one.run == timing.run and one.experiment == timing.experiment]
     if told:
         sentence = f"The timing run {timing.run} on {timing.task} had {listed(told)}."
-        advice = "Repeat the timing run on a quiet machine, with nothing else on its device."
+        advice = (
+            f"Repeat the timing run on a quiet machine, with nothing else on its device and at least {FEWEST_ROUNDS} "
+            "repeats."
+        )
         found.append(ABOUT.finding("warning", sentence, timing, beside, advice))
     return found + _elsewhere(table, timing, beside)
 

@@ -10,12 +10,28 @@ from unmask.analysis.statistics.normal import quantile, two_sided
 from unmask.errors import UnmaskError
 
 LEVEL, POWER = 0.95, 0.8
+ACCURACY = 0.8
+"""Assumed where nothing has been measured: the first published baseline's."""
+AGREEMENT = 0.5
+"""Paired answers disagree about half as often as independent ones would."""
+FEW = 200
+"""Rows below which a measured share of changed rows is not taken for the truth."""
 
 
 def independent_discordance(accuracy: float, difference: float) -> float:
     """Share of samples that two configurations disagree on if they err independently: the careful assumption."""
     other = accuracy - difference
     return accuracy * (1 - other) + other * (1 - accuracy)
+
+
+def assumed_discordance() -> float:
+    """Share of samples that two configurations are taken to disagree on before anything is measured."""
+    return AGREEMENT * independent_discordance(ACCURACY, 0.0)
+
+
+def careful_discordance(measured: float, count: int) -> float:
+    """A measured share of changed samples; from few samples it is at least the assumed one."""
+    return max(measured, assumed_discordance()) if count < FEW else measured
 
 
 def samples_needed(difference: float, discordant: float, level: float = LEVEL, power: float = POWER) -> int:
@@ -45,6 +61,20 @@ def samples_for_margin(margin: float, discordant: float, level: float = LEVEL, p
     at_margin = math.sqrt(_restricted_variance(discordant, -margin))
     spread = two_sided(level) * at_margin + quantile(power) * math.sqrt(discordant)
     return max(1, math.ceil(spread**2 / margin**2))
+
+
+def smallest_margin(count: int, discordant: float, level: float = LEVEL, power: float = POWER) -> float:
+    """The smallest margin that `count` samples can show a loss to stay within; infinite when there is none."""
+    if samples_for_margin(1.0, discordant, level, power) > count:
+        return math.inf
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if middle and samples_for_margin(middle, discordant, level, power) <= count:
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def _restricted_variance(discordant: float, difference: float) -> float:

@@ -55,7 +55,7 @@ def _gains(points: Iterable[Point]) -> Iterator[float]:
     for point in points:
         yield point.gain
         if point.axis == "speed" and point.speedup:
-            yield from (point.speedup.low, point.speedup.high)
+            yield from (point.speedup.low, point.speedup.high) if point.speedup.bounded else ()
 
 
 def _accuracies(points: Iterable[Point], lines: dict[str, Line]) -> Iterator[float]:
@@ -108,7 +108,7 @@ def _bars(point: Point, line_: Line, frame: Frame) -> Iterator[Markup]:
     bounds = line_.interval
     if bounds is not None:
         yield line(x, frame.y(bounds.low), x, frame.y(bounds.high), "error-bar")
-    if point.axis == "speed" and point.speedup:
+    if point.axis == "speed" and point.speedup and point.speedup.bounded:
         yield line(frame.x(point.speedup.low), y, frame.x(point.speedup.high), y, "error-bar")
 
 

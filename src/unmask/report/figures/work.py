@@ -16,7 +16,8 @@ def work_plot(task: TaskPart) -> Markup | None:
     if not found:
         return None
     gains = [1.0, *(gain for _, gain, _ in found)]
-    speeds = [1.0, *(bound for _, _, speed in found for bound in (speed.low, speed.high))]
+    speeds = [1.0, *(speed.value for _, _, speed in found)]
+    speeds += [bound for _, _, speed in found if speed.bounded for bound in (speed.low, speed.high)]
     low, high = padded([*gains, *speeds], 0.06, 0.02)
     frame = Frame(Scale(low, high, 52, WIDTH - 22), Scale(low, high, HEIGHT - 48, 30))
     parts: list[Markup] = [
@@ -33,10 +34,11 @@ def work_plot(task: TaskPart) -> Markup | None:
     spots: list[Label] = []
     for one, gain, speed in found:
         x, y = frame.x(gain), frame.y(speed.value)
-        parts.append(line(x, frame.y(speed.low), x, frame.y(speed.high), "error-bar"))
+        if speed.bounded:
+            parts.append(line(x, frame.y(speed.low), x, frame.y(speed.high), "error-bar"))
         told = (
             f"{one.name}: {times(gain)} times fewer operations a token, {times(speed.value)} times as fast "
-            f"({times(speed.low)} to {times(speed.high)}), {percent(one.skipped)} % of the layer work skipped"
+            f"({speed.bounds}), {percent(one.skipped)} % of the layer work skipped"
         )
         class_ = "mark reuse" if one.skipped else "mark plain"
         parts.append(tip(told, marker(x, y, "disc" if one.skipped else "diamond", class_), class_="spot"))
