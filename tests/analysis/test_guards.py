@@ -251,6 +251,38 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
             ),
         ),
     ),
+    "damaged rows": (
+        "damaged-rows",
+        "invalid",
+        lambda table: changed(table, "k2_last", samples=Path(__file__)),
+    ),
+    "deleted rows": (
+        "damaged-rows",
+        "warning",
+        lambda table: changed(table, "k2_last", samples=Path("gone.jsonl")),
+    ),
+    "one round": (
+        "speed-source",
+        "warning",
+        lambda table: retimed(table, lambda _: True, seconds=(10.0,)),
+    ),
+    "speeds of other weights": (
+        "mixed-provenance",
+        "invalid",
+        lambda table: retimed(table, lambda _: True, provenance={**PROVENANCE, "weights": "x" * 64}),
+    ),
+    "speeds of another commit": (
+        "mixed-provenance",
+        "warning",
+        lambda table: retimed(table, lambda _: True, provenance={**PROVENANCE, "commit": "e" * 40}),
+    ),
+    "a higher threshold only": (
+        "no-threshold-curve",
+        "info",
+        lambda table: spoiled(
+            table, lambda one: one.configuration.startswith("t"), decode={"threshold": 0.95}
+        ),
+    ),
     "no lower threshold": (
         "no-threshold-curve",
         "info",

@@ -95,7 +95,7 @@ def test_a_tight_speed_asks_for_more_rounds(table: Table) -> None:
 def test_without_timing_runs_nothing_is_confirmed(table: Table) -> None:
     found = asked(replace(table, timings=()), criteria())
     assert found.answer == "undecided"
-    assert any("No timing run holds k2_first" in sentence for sentence in found.missing)
+    assert any("No timing run on arith holds k2_first" in sentence for sentence in found.missing)
 
 
 def test_a_speed_of_the_accuracy_run_is_no_speed(table: Table) -> None:

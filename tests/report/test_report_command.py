@@ -32,7 +32,9 @@ def test_both_files_are_written_into_the_store(store: Store) -> None:
     result = run("--store", store.root, "--replay", 0)
     assert result.exit_code == 0, result.output
     folder = store.root / "reports" / "05_invented"
-    assert result.stdout.splitlines() == [str(folder / "results.md"), str(folder / "report.html")]
+    told, *files = result.stdout.splitlines()
+    assert told.startswith("05_invented: undecided. The intervals do not decide")
+    assert files == [str(folder / "results.md"), str(folder / "report.html")]
     assert sorted(file.name for file in folder.iterdir()) == ["report.html", "results.md"]
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 

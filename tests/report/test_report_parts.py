@@ -95,9 +95,9 @@ def test_an_experiment_without_any_result_is_still_reported(tmp_path: Path) -> N
         file.unlink()
     document = gather(store, ["05_invented"])
     text = as_markdown(document)
-    assert "**Status**: partial (0 accuracy runs, 0 timing runs, 5 planned without a result)" in text
+    assert "**Status**: partial (0 accuracy runs, 0 timing runs, 19 planned without a result)" in text
     assert "There is nothing to compare yet." in text
-    assert "5 planned runs without a result" in as_page(document)
+    assert "19 planned runs without a result" in as_page(document)
 
 
 def test_one_configuration_alone_is_still_reported(tmp_path: Path) -> None:
@@ -119,3 +119,13 @@ def test_an_import_may_bear_the_name_of_an_experiment(tmp_path: Path) -> None:
     keys = [task.key for part in document.parts for task in part.tasks]
     assert len(keys) == len(set(keys)) == 3
     assert "imported" in as_page(document)
+
+
+def test_nothing_takes_the_place_of_a_control_without_a_result(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60, configurations=["k1_last", "k2_first"])
+    document = gather(store, ["05_invented"])
+    assert document.parts[0].tasks[0].control is None
+    text = as_markdown(document)
+    assert "The control k1_first has no result yet, so no drops are shown." in text
+    assert "(control)" not in text
+    assert "has no result yet" in as_page(document)

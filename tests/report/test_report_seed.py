@@ -94,4 +94,4 @@ def test_ten_rows_are_too_few_for_any_claim(tmp_path: Path) -> None:
     store = Store.at(tmp_path / "results")
     import_tree(tmp_path / "typed", store, "postfix", metric_of)
     text = as_markdown(gather(store, [], ["postfix"]))
-    assert "gsm8k (limit 10): 10 rows show no difference at all" in text
+    assert "gsm8k (limit 10): 10 rows show no difference below" in text

@@ -185,7 +185,7 @@ class Table:
         on_task = [one for one in found if one.task == task]
         paths = self._paths(experiment, task)
         usable = on_task or [one for one in found if not paths or one.path in paths]
-        return sorted(reversed(usable), key=lambda one: one.weight, reverse=True)
+        return sorted(usable, key=lambda one: one.weight)[::-1]
 
     def _paths(self, experiment: str, task: str | None) -> set[str]:
         """Whether a task generates or scores, as far as its ledgers say."""

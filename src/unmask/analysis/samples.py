@@ -76,7 +76,8 @@ def disagreement(entry: Entry) -> str | None:
     means = (fmean(values.values()), fmean(fmean(some) for some in by_subtask.values()))
     if any(abs(mean - entry.value) < NEAR for mean in means):
         return None
-    return f"the rows of {entry.configuration} come to {means[0] * 100:.2f} %, its result says {entry.value * 100:.2f} %"
+    told, said = (f"{share * 100:.2f} %" for share in (means[0], entry.value))
+    return f"the rows of {entry.configuration} come to {told}, its result says {said}"
 
 
 def difference(first: Entry, second: Entry, level: float = 0.95, seed: int = 0) -> Difference | None:

@@ -66,7 +66,8 @@ def report(
         document = with_replays(document, place, replay, lambda text: click.echo(text, err=True))
     for part in document.parts:
         if part.verdict is not None:
-            click.echo(f"{part.verdict.experiment}: {part.verdict.answer}. {part.verdict.reason}")
+            reason = part.verdict.reason.partition(": ")[0].rstrip(".")
+            click.echo(f"{part.verdict.experiment}: {part.verdict.answer}. {reason}.")
     for file in write_report(document, output or folder_of(place, names, imports)):
         click.echo(str(file))
     if open_it:

@@ -80,8 +80,9 @@ def summary(part: ExperimentPart) -> list[str]:
         told += [f"{task.name}: {sentence}" for sentence in losses(task)]
     severe = [finding for finding in part.findings if finding.severity == "invalid"]
     if severe:
+        verb = "makes" if len(severe) == 1 else "make"
         told.append(
-            f"{counted(len(severe), 'finding')} of the guards {'makes' if len(severe) == 1 else 'make'} figures invalid: "
+            f"{counted(len(severe), 'finding')} of the guards {verb} figures invalid: "
             f"{listed(finding.guard for finding in severe)}."
         )
     return told

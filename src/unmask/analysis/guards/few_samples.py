@@ -61,8 +61,8 @@ def _of(group: Group) -> Finding | None:
     shown = "no difference at all" if math.isinf(visible) else f"no difference below {points(visible)}"
     sentence = (
         f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} {shown} ({percent(changed, 0)} of "
-        f"the rows {told}); {points(claim)} need {needed:,}. The accuracy of {control.configuration} itself is known to "
-        f"{percent(interval.low, 0)} to {percent(interval.high, 0)}."
+        f"the rows {told}); {points(claim)} need {needed:,}. The accuracy of {control.configuration} itself is known "
+        f"to {percent(interval.low, 0)} to {percent(interval.high, 0)}."
     )
     hopeless = visible >= HOPELESS * claim
     return ABOUT.finding("invalid" if hopeless else "warning", sentence, group, group.entries)

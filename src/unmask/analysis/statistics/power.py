@@ -82,7 +82,8 @@ def _restricted_variance(discordant: float, difference: float) -> float:
     b = 2 * difference - discordant
     c = -discordant / 2 * difference * (1 - difference)
     lost = (math.sqrt(b * b - 8 * c) - b) / 4
-    return 2 * lost + difference * (1 - difference)
+    # Rounding may leave a little less than nothing at the widest margin.
+    return max(0.0, 2 * lost + difference * (1 - difference))
 
 
 def samples_needed_unpaired(first: float, second: float, level: float = LEVEL, power: float = POWER) -> int:
