@@ -12,7 +12,7 @@ help:
 	@echo "make demo         install, then run a sweep on the embedded model and report on it"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
-	@echo "make bench        install, then measure decoding and reuse against the references"
+	@echo "make bench        install, then measure decoding, reuse, scoring and the store"
 	@echo "make system-deps  optional Debian packages that some tests use: SLURM and Chromium (as root)"
 
 # torch comes first and pinned: an open range would fetch gigabytes of another build.
@@ -41,6 +41,8 @@ test-all: lint
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/reuse.py
+	$(BIN)/python benchmarks/scoring.py
+	$(BIN)/python benchmarks/store.py
 
 # Tests use these where they are present: a private SLURM with and without accounting, and a browser.
 SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge slurmdbd mariadb-server chromium

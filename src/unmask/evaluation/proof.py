@@ -56,7 +56,14 @@ class Proof:
         for part in parts:
             total.add(part.effect)
         said = [reason for part in parts for reason in part.reasons]
-        return {**total.as_dict(), "inactive": self._inactive(total, said)}
+        return {**total.as_dict(), "inactive": self._inactive(total, said), "remark": self._remark(total)}
+
+    def _remark(self, total: Effect) -> str | None:
+        """Why configurations that look different may agree to the last digit."""
+        output = isinstance(self.policy, LayerReuseSpec) and self.policy.unit == "output"
+        if not (output and total.reuse_fraction):
+            return None
+        return "output replay puts back the final hidden states: which layers are named makes no difference"
 
     def _inactive(self, total: Effect, said: list[str]) -> str | None:
         if self.policy is None or isinstance(self.policy, FullSpec):

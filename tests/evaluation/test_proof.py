@@ -1,0 +1,39 @@
+"""What a result says of its policy: that it acted, why it did not, and why it may equal another."""
+
+import pytest
+
+from unmask.cost import Ledger, ModelShape, Work
+from unmask.cost.effect import Effect
+from unmask.evaluation.proof import Proof
+from unmask.spec import FullSpec, LayerReuseSpec, PolicySpec
+
+SHAPE = ModelShape(layers=2, hidden=8, ffn=16, heads=2, kv_heads=1, head_dim=4, vocabulary=32)
+
+
+def told(policy: PolicySpec, *works: Work) -> dict[str, object]:
+    ledger = Ledger(2)
+    for work in works:
+        ledger.add(work)
+    proof = Proof(2, policy)
+    proof.add("task", "generation", Effect.of(ledger, SHAPE))
+    found: dict[str, object] = proof.of()["generation"]
+    return found
+
+
+FULL = Work("sub", 8, 80, 8)
+SKIPPED = Work("sub", 8, 80, 8, (0, 0), (0, 0))
+
+
+@pytest.mark.parametrize("unit, remarked", [("output", True), ("residual", False)])
+def test_equal_subsets_are_explained_where_they_are_equal(unit: str, remarked: bool) -> None:
+    found = told(LayerReuseSpec(k=2, unit=unit), FULL, SKIPPED)  # type: ignore[arg-type]
+    assert found["inactive"] is None
+    assert found["reuse_fraction"] == 0.5
+    assert (found["remark"] is not None) == remarked
+
+
+def test_a_policy_that_did_nothing_says_so_and_nothing_else() -> None:
+    found = told(LayerReuseSpec(k=2, unit="output"), FULL)
+    assert "1 sub-block steps" in str(found["inactive"])
+    assert found["remark"] is None
+    assert told(FullSpec(), FULL)["inactive"] is None
