@@ -32,6 +32,17 @@ def test_equal_subsets_are_explained_where_they_are_equal(unit: str, remarked: b
     assert (found["remark"] is not None) == remarked
 
 
+def test_canvas_says_that_all_k_above_1_are_equal() -> None:
+    ledger = Ledger(2)
+    ledger.add(FULL)
+    ledger.add(SKIPPED)
+    effect = Effect.of(ledger, SHAPE)
+    for estimator, path, said in (("canvas", "scoring", True), ("chain", "scoring", False)):
+        proof = Proof(2, LayerReuseSpec(k=3, unit="residual"), estimator)
+        proof.add("task", path, effect)  # type: ignore[arg-type]
+        assert ("every k above 1" in str(proof.of()[path]["remark"])) == said
+
+
 def test_a_policy_that_did_nothing_says_so_and_nothing_else() -> None:
     found = told(LayerReuseSpec(k=2, unit="output"), FULL)
     assert "1 sub-block steps" in str(found["inactive"])

@@ -8,9 +8,9 @@ from textwrap import fill
 
 import click
 
+from unmask.cli.recipes import criteria_of
 from unmask.cli.sweep_options import store_option
 from unmask.errors import UnmaskError
-from unmask.spec.recipe import SuccessSpec, read_recipe
 from unmask.store.experiments import experiment_names
 from unmask.store.foreign import imports
 from unmask.store.store import Store
@@ -54,7 +54,7 @@ def check(
     from unmask.analysis.tables import import_table, own_table
 
     place = Store.at(store)
-    success = _success(criteria)
+    success = criteria_of(criteria)
     own, others = list(experiments), list(foreign)
     if not own and not others:
         own, others = experiment_names(place), imports(place)
@@ -83,15 +83,6 @@ def check(
         click.echo(_sum(Counter(finding.severity for finding in findings), results, len(GUARDS)))
     if any(finding.severity == "invalid" for finding in findings):
         ctx.exit(1)
-
-
-def _success(criteria: Path | None) -> SuccessSpec | None:
-    if criteria is None:
-        return None
-    success = read_recipe(criteria).success
-    if success is None:
-        raise UnmaskError(f"{criteria} has no [success] table, so it holds no criteria.")
-    return success
 
 
 def _indented(text: str) -> str:

@@ -10,7 +10,7 @@ import click
 from unmask.errors import UnmaskError
 from unmask.model.hub import EMBEDDED, HUB_ID
 from unmask.spec.lock import Lock, read_lock
-from unmask.spec.recipe import Recipe, read_recipe, recipe_file
+from unmask.spec.recipe import Recipe, SuccessSpec, read_recipe, recipe_file
 from unmask.store.redaction import redacted
 
 EMBEDDED_TASKS = "unmask_"
@@ -85,3 +85,13 @@ def open_recipe(path: Path) -> OpenRecipe:
             f"{file} holds what looks like a token; take it out: HF_TOKEN is handed over through the environment."
         )
     return OpenRecipe(file, recipe)
+
+
+def criteria_of(path: Path | None) -> SuccessSpec | None:
+    """The criteria of a recipe by which imports are judged; None where no recipe is named."""
+    if path is None:
+        return None
+    success = read_recipe(path).success
+    if success is None:
+        raise UnmaskError(f"{path} has no [success] table, so it holds no criteria.")
+    return success

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
+from unmask.cli.recipes import criteria_of
 from unmask.cli.sweep_options import store_option
-from unmask.errors import UnmaskError
-from unmask.spec.recipe import SuccessSpec, read_recipe
 from unmask.store.experiments import experiment_names
 from unmask.store.store import Store
 
@@ -59,7 +58,7 @@ def report(
     imports = list(dict.fromkeys(foreign))
     if not names and not imports:
         names = experiment_names(place)
-    document = gather(place, names, imports, _success(criteria))
+    document = gather(place, names, imports, criteria_of(criteria))
     tasks = [task for part in document.parts for task in part.tasks]
     document = replace(document, flips=tuple(flips_of(tasks)))
     if replay != 0:
@@ -72,12 +71,3 @@ def report(
         click.echo(str(file))
     if open_it:
         click.launch(str(file.resolve()))
-
-
-def _success(criteria: Path | None) -> SuccessSpec | None:
-    if criteria is None:
-        return None
-    success = read_recipe(criteria).success
-    if success is None:
-        raise UnmaskError(f"{criteria} has no [success] table, so it holds no criteria.")
-    return success

@@ -74,7 +74,7 @@ class UnmaskLM(TemplateLM):
             with self.meter.phase("loading"):
                 engine = load(pretrained, device, dtype, mask_token_id, revision)
         self.engine = engine
-        self.proof = Proof(engine.config.num_layers, self.policy)
+        self.proof = Proof(engine.config.num_layers, self.policy, estimator)
         self._device = engine.transformer.device
         self._chat = False
         self.journal = journal or Journal()

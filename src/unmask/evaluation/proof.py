@@ -25,9 +25,10 @@ class Tally:
 class Proof:
     """Work by task and path."""
 
-    def __init__(self, layers: int, policy: PolicySpec | None) -> None:
+    def __init__(self, layers: int, policy: PolicySpec | None, estimator: str | None = None) -> None:
         self.layers = layers
         self.policy = policy
+        self.estimator = estimator
         self.tallies: dict[tuple[str, Path], Tally] = {}
 
     def add(self, task: str, path: Path, effect: Effect, inactive: str | None = None) -> None:
@@ -48,22 +49,29 @@ class Proof:
                 if way == path and (wanted is None or task in wanted)
             ]
             if parts:
-                found[path] = self._summary(parts)
+                found[path] = self._summary(parts, path)
         return found
 
-    def _summary(self, parts: list[Tally]) -> dict[str, Any]:
+    def _summary(self, parts: list[Tally], path: str) -> dict[str, Any]:
         total = Effect(self.layers)
         for part in parts:
             total.add(part.effect)
         said = [reason for part in parts for reason in part.reasons]
-        return {**total.as_dict(), "inactive": self._inactive(total, said), "remark": self._remark(total)}
+        remark = self._remark(path) if total.reuse_fraction else None
+        return {**total.as_dict(), "inactive": self._inactive(total, said), "remark": remark}
 
-    def _remark(self, total: Effect) -> str | None:
+    def _remark(self, path: str) -> str | None:
         """Why configurations that look different may agree to the last digit."""
-        output = isinstance(self.policy, LayerReuseSpec) and self.policy.unit == "output"
-        if not (output and total.reuse_fraction):
+        if not isinstance(self.policy, LayerReuseSpec):
             return None
-        return "output replay puts back the final hidden states: which layers are named makes no difference"
+        found = []
+        if self.policy.unit == "output":
+            found.append(
+                "output replay puts back the final hidden states: the layers named make no difference"
+            )
+        if path == "scoring" and self.estimator == "canvas":
+            found.append("canvas has one step to replay: every k above 1 gives the same scores")
+        return "; ".join(found) or None
 
     def _inactive(self, total: Effect, said: list[str]) -> str | None:
         if self.policy is None or isinstance(self.policy, FullSpec):
