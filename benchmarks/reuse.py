@@ -28,7 +28,7 @@ from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
 from timing import Ratio, machine
 from unmask.cost import Ledger
 from unmask.engine.decider import Scripted
-from unmask.model.geometry import Geometry, Segment
+from unmask.model.geometry import Segment
 
 BOTH = ["sub", "block"]
 PROMPT = 64
@@ -87,15 +87,14 @@ def branch_costs(engine: unmask.Engine, counts: list[int], visible: int) -> dict
     costs = {}
     for rows in counts:
         segment = Segment(0, range(visible - rows, visible), visible)
-        geometry = Geometry([segment], workspace.cache, model.dtype, model.device)
-        rope = workspace.rope.at(geometry.positions)
+        _, frame = workspace.open([0] * rows, [segment])
         x = torch.randn(rows, model.config.hidden_size)
         start = CLOCK()
         for layer in range(len(model.layers)):
-            model.attention(layer, x, workspace.cache, geometry, rope)
+            model.attention(layer, x, frame)
         middle = CLOCK()
         for layer in range(len(model.layers)):
-            model.mlp(layer, x)
+            model.mlp(layer, x, frame)
         stop = CLOCK()
         costs["attention", rows] = (middle - start) / len(model.layers)
         costs["mlp", rows] = (stop - middle) / len(model.layers)

@@ -47,7 +47,7 @@ def plain() -> Engine:
     """The same weights behind stock linear layers."""
 
     def stock(projection: Projection) -> Projection:
-        return Projection(projection.weight_OI.contiguous(), projection.bias_O, input_major=False)
+        return Projection(projection.weight_OI.contiguous().t(), projection.bias_O, "out_in")
 
     def layer(fast: Layer) -> Layer:
         names = ("qkv", "attention_out", "gate_up", "down")

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from checkpoints import CPU, small_model
+from unmask.model import attention as attention_module
 from unmask.model import geometry as geometry_module
-from unmask.model.geometry import Geometry, Segment
+from unmask.model.attention import Attention
+from unmask.model.geometry import Geometry, Run, Segment, Stretch
 from unmask.model.kv_cache import KVCache
-from unmask.model.transformer import RopeTables
+from unmask.model.rotation import RopeTables
+from unmask.model.scratch import Scratch
 
 COLUMNS = 64
 CONFIG = small_model().engine.config
@@ -29,7 +32,7 @@ def blocks(*places: tuple[int, int]) -> list[Segment]:
 def test_one_segment_writes_a_slice_and_sees_a_view() -> None:
     found = layout([Segment(2, range(8, 16), 32)])
     assert found.positions == slice(8, 16)
-    assert found.writes == slice(2 * COLUMNS + 8, 2 * COLUMNS + 16)
+    assert found.writes == Stretch(2, slice(8, 16))
     (run,) = found.runs
     assert (run.segments, run.rows, run.visible, run.slots, run.bias_B11L) == (1, 8, 32, slice(2, 3), None)
 
@@ -39,7 +42,11 @@ def test_several_segments_write_by_index() -> None:
     assert isinstance(found.positions, Tensor)
     assert isinstance(found.writes, Tensor)
     assert found.positions.tolist() == [*range(8), *range(8, 16)]
-    assert found.writes.tolist() == [*range(8), *range(3 * COLUMNS + 8, 3 * COLUMNS + 16)]
+    flat = torch.zeros(6, CONFIG.num_kv_heads, COLUMNS)
+    flat.view(-1)[found.writes.flatten()] = 1
+    written = [(slot, column) for slot, column in flat.all(dim=1).nonzero().tolist()]
+    assert written == [*((0, column) for column in range(8)), *((3, column) for column in range(8, 16))]
+    assert flat.sum() == found.writes.numel()
 
 
 def test_neighbouring_slots_of_equal_length_are_a_view() -> None:
@@ -79,13 +86,18 @@ def test_large_segments_are_not_copied_together(monkeypatch: pytest.MonkeyPatch)
     assert [run.segments for run in views.runs] == [4], "a view costs no copy, whatever its size"
 
 
+def attend(queries: Tensor, cache: KVCache, runs: Sequence[Run]) -> Tensor:
+    """The first layer's attention of some rows."""
+    return Attention(CONFIG, cache, runs, queries, Scratch(CPU, queries.dtype))(0)
+
+
 def dense_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Attention head by head with repeated key heads, in float64."""
     heads = []
     for head in range(CONFIG.num_heads):
         shared = head // CONFIG.queries_per_kv
-        scores = queries[:, head].double() @ keys[:, shared].double().T / math.sqrt(CONFIG.head_dim)
-        heads.append(scores.softmax(dim=-1) @ values[:, shared].double())
+        scores = queries[:, head].double() @ keys[shared].double().T / math.sqrt(CONFIG.head_dim)
+        heads.append(scores.softmax(dim=-1) @ values[shared].double())
     return torch.cat(heads, dim=-1)
 
 
@@ -99,13 +111,15 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.parametrize("plain_limit", [0, 1 << 20], ids=["fused", "plain"])
 @pytest.mark.parametrize("limit", [0, 1 << 20], ids=["never shared", "shared"])
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_attention_equals_dense_attention(
-    name: str, limit: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    name: str, limit: int, plain_limit: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(geometry_module, "SHARED_CALL_LIMIT", limit)
+    monkeypatch.setattr(attention_module, "PLAIN_LIMIT", plain_limit)
     segments = LAYOUTS[name]
     draw = torch.Generator().manual_seed(0)
     cache = KVCache(CONFIG, 6, COLUMNS, CPU, dtype)
@@ -115,14 +129,14 @@ def test_attention_equals_dense_attention(
     queries = torch.randn(rows, CONFIG.num_heads, CONFIG.head_dim, generator=draw).to(dtype)
     runs = Geometry(segments, cache, dtype, CPU).runs
 
-    found = small_model().engine.transformer._attend(queries, cache.keys[0], cache.values[0], runs)
+    found = attend(queries, cache, runs)
 
     start = 0
     for segment in segments:
         stop = start + len(segment.columns)
         seen = slice(0, segment.visible)
         expected = dense_attention(
-            queries[start:stop], cache.keys[0][segment.slot, seen], cache.values[0][segment.slot, seen]
+            queries[start:stop], cache.keys[0][segment.slot, :, seen], cache.values[0][segment.slot, :, seen]
         )
         assert (found[start:stop] - expected).abs().max() < 16 * torch.finfo(dtype).eps
         start = stop
@@ -141,13 +155,13 @@ def test_attention_scores_are_fp32_inside(name: str) -> None:
     queries = torch.full((rows, CONFIG.num_heads, CONFIG.head_dim), 200.0, dtype=torch.float16)
     assert 200 * 200 * CONFIG.head_dim > torch.finfo(torch.float16).max
     runs = Geometry(segments, cache, torch.float16, CPU).runs
-    found = small_model().engine.transformer._attend(queries, cache.keys[0], cache.values[0], runs)
+    found = attend(queries, cache, runs)
     start = 0
     for segment in segments:
         stop = start + len(segment.columns)
         seen = slice(0, segment.visible)
         expected = dense_attention(
-            queries[start:stop], cache.keys[0][segment.slot, seen], cache.values[0][segment.slot, seen]
+            queries[start:stop], cache.keys[0][segment.slot, :, seen], cache.values[0][segment.slot, :, seen]
         )
         assert (found[start:stop] - expected).abs().max() < 1e-2
         start = stop
@@ -159,12 +173,17 @@ def test_unwritten_columns_do_not_reach_padded_attention() -> None:
     runs = Geometry(blocks((0, 8), (1, 40)), cache, torch.float32, CPU).runs
     draw = torch.Generator().manual_seed(2)
     queries = torch.randn(16, CONFIG.num_heads, CONFIG.head_dim, generator=draw)
-    transformer = small_model().engine.transformer
-    before = transformer._attend(queries, cache.keys[0], cache.values[0], runs)[:8].clone()
-    cache.keys[0][0, 8:] = 1e6
-    cache.values[0][0, 8:] = 1e6
-    after = transformer._attend(queries, cache.keys[0], cache.values[0], runs)[:8]
+    before = attend(queries, cache, runs)[:8].clone()
+    cache.keys[0][0, :, 8:] = 1e6
+    cache.values[0][0, :, 8:] = 1e6
+    after = attend(queries, cache, runs)[:8]
     assert torch.equal(before, after)
+
+
+def rotated(tables: RopeTables, positions: slice | Tensor, rows_THd: Tensor) -> Tensor:
+    target = torch.empty_like(rows_THd)
+    tables.rotation(positions, rows_THd, target)()
+    return target
 
 
 def test_rotation_depends_on_distance_alone() -> None:
@@ -173,17 +192,17 @@ def test_rotation_depends_on_distance_alone() -> None:
     query, key = torch.randn(2, 1, 1, CONFIG.head_dim, generator=draw)
 
     def product(first: int, second: int) -> float:
-        left = tables.at(slice(first, first + 1)).rotate(query[None])
-        right = tables.at(slice(second, second + 1)).rotate(key[None])
+        left = rotated(tables, slice(first, first + 1), query[None])
+        right = rotated(tables, slice(second, second + 1), key[None])
         return float((left * right).sum())
 
     assert math.isclose(product(0, 7), product(50, 57), abs_tol=1e-5)
     assert not math.isclose(product(0, 7), product(0, 8), abs_tol=1e-3)
-    assert torch.equal(tables.at(slice(0, 1)).rotate(query[None]), query[None])
+    assert torch.equal(rotated(tables, slice(0, 1), query[None]), query[None])
 
 
 def test_rotation_by_slice_equals_rotation_by_index() -> None:
     tables = RopeTables.of(CONFIG, COLUMNS, CPU, torch.float32)
-    by_slice, by_index = tables.at(slice(5, 9)), tables.at(torch.arange(5, 9))
-    assert torch.equal(by_slice.cos_Td, by_index.cos_Td)
-    assert torch.equal(by_slice.sin_Td, by_index.sin_Td)
+    rows = torch.randn(4, 3, CONFIG.head_dim, generator=torch.Generator().manual_seed(4))
+    by_slice, by_index = rotated(tables, slice(5, 9), rows), rotated(tables, torch.arange(5, 9), rows)
+    assert torch.equal(by_slice, by_index)

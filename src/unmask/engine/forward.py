@@ -15,9 +15,12 @@ from torch import Tensor
 from unmask.engine.feature_store import FeatureStore, Places
 from unmask.engine.step_plan import FULL, Op, Span, StepPlan, Unit, features, spans
 from unmask.errors import UnmaskError
+from unmask.model.frame import Frame
 from unmask.model.geometry import Geometry, Segment
 from unmask.model.kv_cache import KVCache
-from unmask.model.transformer import RopeTables, Transformer
+from unmask.model.rotation import RopeTables
+from unmask.model.scratch import Scratch
+from unmask.model.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,7 @@ class _Stream:
     """The residual stream on its way up, and where its rows belong."""
 
     x_TD: Tensor
-    geometry: Geometry
-    rope: RopeTables
+    frame: Frame
     places: Places
 
 
@@ -48,6 +50,7 @@ class Workspace:
         device, dtype = transformer.device, transformer.dtype
         self.cache = KVCache(transformer.config, slots, columns, device, dtype)
         self.rope = RopeTables.of(transformer.config, columns, device, dtype)
+        self.scratch = Scratch(device, dtype)
         self.features = FeatureStore(transformer, slots, block_size)
 
     def forward(
@@ -63,15 +66,15 @@ class Workspace:
         how many of the others may join them by drift; it is empty where all rows run.
         """
         if plan is FULL:
-            x_TD, geometry, rope = self._open(tokens, segments)
+            x_TD, frame = self.open(tokens, segments)
             for index in range(len(self.transformer.layers)):
-                x_TD += self.transformer.attention(index, x_TD, self.cache, geometry, rope)
-                x_TD += self.transformer.mlp(index, x_TD)
+                self.transformer.attention(index, x_TD, frame, x_TD)
+                self.transformer.mlp(index, x_TD, frame, x_TD)
             return Outcome(x_TD)
         places = self.features.places(segments)
         if plan.replays_everything:
             return Outcome(self.features.recall((Unit.OUTPUT, 0, len(plan.ops)), places))
-        return self._planned(_Stream(*self._open(tokens, segments), places), segments, plan, selection)
+        return self._planned(_Stream(*self.open(tokens, segments), places), segments, plan, selection)
 
     def copy_slot(self, source: int, target: int, columns: int) -> None:
         """Give one slot the keys, values and features of another, as far as `columns`."""
@@ -80,8 +83,7 @@ class Workspace:
 
     def copy_keys(self, source: int, target: int, columns: int) -> None:
         """Give one slot the keys and values of another, as far as `columns`."""
-        for buffer in (*self.cache.keys, *self.cache.values):
-            buffer[target, :columns] = buffer[source, :columns]
+        self.cache.copy(source, target, columns)
 
     def _planned(
         self,
@@ -124,10 +126,8 @@ class Workspace:
 
     def _compute(self, stream: _Stream, span: Span) -> None:
         for layer in range(span.start, span.stop):
-            stream.x_TD += self.transformer.attention(
-                layer, stream.x_TD, self.cache, stream.geometry, stream.rope
-            )
-            stream.x_TD += self.transformer.mlp(layer, stream.x_TD)
+            self.transformer.attention(layer, stream.x_TD, stream.frame, stream.x_TD)
+            self.transformer.mlp(layer, stream.x_TD, stream.frame, stream.x_TD)
 
     def _branch(self, stream: _Stream, layer: int, branch: Unit, op: Op, reused: Unit) -> Tensor:
         """One branch's change of the stream: computed, computed and remembered, or put back."""
@@ -135,11 +135,9 @@ class Workspace:
         if branch is reused and op is Op.REPLAY:
             return self.features.recall(name, stream.places)
         if branch is Unit.ATTENTION:
-            change_TD = self.transformer.attention(
-                layer, stream.x_TD, self.cache, stream.geometry, stream.rope
-            )
+            change_TD = self.transformer.attention(layer, stream.x_TD, stream.frame)
         else:
-            change_TD = self.transformer.mlp(layer, stream.x_TD)
+            change_TD = self.transformer.mlp(layer, stream.x_TD, stream.frame)
         if branch is reused:
             self.features.remember(name, stream.places, change_TD)
         return change_TD
@@ -155,11 +153,10 @@ class Workspace:
         name = ("input", layer)
         if any(count for _, count in selection):
             kept_T = self._most_moved(stream, name, segments, selection)
-            geometry = stream.geometry.narrowed(kept_T, [always + count for always, count in selection])
+            lengths = [always + count for always, count in selection]
+            frame = self._frame(stream.frame.geometry.narrowed(kept_T, lengths))
             assert isinstance(stream.places, Tensor), "rows to choose among are listed, not a range"
-            stream = _Stream(
-                stream.x_TD[kept_T], geometry, self.rope.at(geometry.positions), stream.places[kept_T]
-            )
+            stream = _Stream(stream.x_TD[kept_T], frame, stream.places[kept_T])
         self.features.remember(name, stream.places, stream.x_TD)
         return stream
 
@@ -193,25 +190,27 @@ class Workspace:
 
     def first_bad_layer(self, tokens: Sequence[int], segments: Sequence[Segment]) -> str | None:
         """Run the rows again with a look at every branch; name the first that is not finite."""
-        x_TD, geometry, rope = self._open(tokens, segments)
+        x_TD, frame = self.open(tokens, segments)
         if not _finite(x_TD):
             return "the embedding"
         for index in range(len(self.transformer.layers)):
-            x_TD += self.transformer.attention(index, x_TD, self.cache, geometry, rope)
+            self.transformer.attention(index, x_TD, frame, x_TD)
             if not _finite(x_TD):
                 return f"the attention of layer {index}"
-            x_TD += self.transformer.mlp(index, x_TD)
+            self.transformer.mlp(index, x_TD, frame, x_TD)
             if not _finite(x_TD):
                 return f"the MLP of layer {index}"
         return None
 
-    def _open(
-        self, tokens: Sequence[int], segments: Sequence[Segment]
-    ) -> tuple[Tensor, Geometry, RopeTables]:
+    def open(self, tokens: Sequence[int], segments: Sequence[Segment]) -> tuple[Tensor, Frame]:
+        """The first state of a forward's stream, and what its layers share."""
         transformer = self.transformer
         tokens_T = torch.tensor(tokens).to(transformer.device, non_blocking=True)
         geometry = Geometry(segments, self.cache, transformer.dtype, transformer.device)
-        return transformer.embed(tokens_T), geometry, self.rope.at(geometry.positions)
+        return transformer.embed(tokens_T), self._frame(geometry)
+
+    def _frame(self, geometry: Geometry) -> Frame:
+        return Frame(self.transformer.config, self.cache, geometry, self.rope, self.scratch)
 
 
 def not_finite_error(where: str | None, dtype: torch.dtype) -> UnmaskError:

@@ -99,13 +99,13 @@ class WatchingWorkspace(Workspace):
             return super().forward(tokens, segments, plan, selection)
         if self.mask_token in tokens:
             self.first_masked = segment.columns[tokens.index(self.mask_token)]
-        x_TD, geometry, rope = self._open(tokens, segments)
+        x_TD, frame = self.open(tokens, segments)
         kept: dict[str, list[Tensor]] = {"input": [], "attention": [], "mlp": []}
         for layer in range(len(self.transformer.layers)):
             kept["input"].append(x_TD.clone())
-            kept["attention"].append(self.transformer.attention(layer, x_TD, self.cache, geometry, rope))
+            kept["attention"].append(self.transformer.attention(layer, x_TD, frame))
             x_TD += kept["attention"][-1]
-            kept["mlp"].append(self.transformer.mlp(layer, x_TD))
+            kept["mlp"].append(self.transformer.mlp(layer, x_TD, frame))
             x_TD += kept["mlp"][-1]
         self._compare(segment, {name: torch.stack(values).float().cpu() for name, values in kept.items()})
         return Outcome(x_TD)

@@ -59,3 +59,11 @@ def free_bytes(device: torch.device) -> int | None:
     if device.type == "cpu":
         return int(psutil.virtual_memory().available)
     return None
+
+
+def instruction_set(device: torch.device, dtype: torch.dtype) -> str | None:
+    """The CPU's vector instructions, for the table of layouts; None where it does not apply."""
+    if device.type != "cpu":
+        return None
+    packs = dtype == torch.float32 and torch._C._has_mkldnn
+    return torch.backends.cpu.get_cpu_capability() if packs else "other"

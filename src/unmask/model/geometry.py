@@ -5,7 +5,7 @@ attention does. Every query of a segment sees the same keys (block-causal attent
 has no other mask), so a segment needs no mask, and segments of equal length share one kernel call
 when padding their keys to a common length is cheap.
 
-Shape legend: T rows of the forward, B segments of a run, N rows of a segment, L visible keys.
+Shape legend: T rows of the forward, K key/value heads, B segments of a run, N rows of a segment, L visible keys.
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring columns of one slot."""
+
+    slot: int
+    columns: slice
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Segments of equal length whose attention is one kernel call."""
 
@@ -51,17 +59,26 @@ class Geometry:
         self.cache = cache
         self.dtype = dtype
         only = segments[0]
+        self.positions: slice | Tensor
+        self.writes: Stretch | Tensor
+        """Where keys go: a stretch of columns, or for every row the places of its heads, [T, K], in a layer's
+        buffer seen as rows of a head."""
         if len(segments) == 1 and isinstance(only.columns, range):
-            span = slice(only.columns.start, only.columns.stop)
-            base = only.slot * cache.columns
-            self.positions: slice | Tensor = span
-            self.writes: slice | Tensor = slice(base + span.start, base + span.stop)
+            self.positions = slice(only.columns.start, only.columns.stop)
+            self.writes = Stretch(only.slot, self.positions)
         else:
             columns = [column for segment in segments for column in segment.columns]
-            places = [s.slot * cache.columns + column for s in segments for column in s.columns]
-            both = torch.tensor([columns, places]).to(device, non_blocking=True)
-            self.positions, self.writes = both[0], both[1]
+            slots = [segment.slot for segment in segments for _ in segment.columns]
+            both = torch.tensor([columns, slots]).to(device, non_blocking=True)
+            heads_K = torch.arange(cache.kv_heads, device=device)
+            self.positions = both[0]
+            self.writes = (both[1, :, None] * cache.kv_heads + heads_K) * cache.columns + both[0, :, None]
         self.runs = _runs(segments, cache, dtype, device)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the forward."""
+        return sum(len(segment.columns) for segment in self.segments)
 
     def narrowed(self, kept_T: Tensor, lengths: Sequence[int]) -> "Geometry":
         """The layout of some of the rows; `lengths` says how many each segment keeps."""
@@ -80,8 +97,7 @@ class Geometry:
 def _runs(
     segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device
 ) -> tuple[Run, ...]:
-    key_width = cache.keys[0][0, 0].numel()
-    return tuple(_make_run(group, dtype, device) for group in _group(segments, key_width))
+    return tuple(_make_run(group, dtype, device) for group in _group(segments, cache.key_width))
 
 
 def _group(segments: Sequence[Segment], key_width: int) -> list[list[Segment]]:

@@ -3,6 +3,8 @@
 A slot holds one request. Columns are absolute token positions, so the current block lies right
 behind the committed prefix and is simply overwritten until it is committed. What is committed is
 known to the decoder, not to the buffers.
+
+Shape legend: L layers, B slots, K key/value heads, C columns, d head dim.
 """
 
 import torch
@@ -12,17 +14,30 @@ from unmask.model.config import ModelConfig
 
 
 class KVCache:
-    """Keys and values of every layer, as [slot, column, kv head, head dim]."""
+    """Keys and values of every layer, as [slot, kv head, column, head dim].
+
+    The columns of a head lie side by side, so that the slots and heads of a call are one batch of products.
+    """
 
     def __init__(
         self, config: ModelConfig, slots: int, columns: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        shape = (config.num_layers, 2, slots, columns, config.num_kv_heads, config.head_dim)
+        shape = (config.num_layers, slots, config.num_kv_heads, columns, config.head_dim)
         # Padded attention weighs unwritten columns by zero, and zero times garbage may be NaN.
-        storage = torch.zeros(shape, device=device, dtype=dtype)
+        self.keys_LBKCd = torch.zeros(shape, device=device, dtype=dtype)
+        self.values_LBKCd = torch.zeros(shape, device=device, dtype=dtype)
         self.slots = slots
         self.columns = columns
-        self.keys: tuple[Tensor, ...] = tuple(layer[0] for layer in storage)
-        self.values: tuple[Tensor, ...] = tuple(layer[1] for layer in storage)
-        self.flat_keys = tuple(keys.view(slots * columns, *keys.shape[2:]) for keys in self.keys)
-        self.flat_values = tuple(values.view(slots * columns, *values.shape[2:]) for values in self.values)
+        self.kv_heads = config.num_kv_heads
+        self.keys: tuple[Tensor, ...] = tuple(self.keys_LBKCd)
+        self.values: tuple[Tensor, ...] = tuple(self.values_LBKCd)
+
+    @property
+    def key_width(self) -> int:
+        """Elements of one column's keys in one layer."""
+        return self.kv_heads * self.keys_LBKCd.shape[-1]
+
+    def copy(self, source: int, target: int, columns: int) -> None:
+        """Give one slot the first columns of another, in every layer."""
+        for buffer in (self.keys_LBKCd, self.values_LBKCd):
+            buffer[:, target, :, :columns] = buffer[:, source, :, :columns]

@@ -14,7 +14,8 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
 from unmask.model.config import ModelConfig
-from unmask.model.device import free_bytes
+from unmask.model.device import free_bytes, instruction_set
+from unmask.model.layouts import choose_layout
 from unmask.model.projection import Projection
 from unmask.model.transformer import Layer, Transformer
 
@@ -36,6 +37,8 @@ def load_transformer(
                 targets[name].copy_(shard.get_tensor(name))
                 if progress:
                     progress(checkpoint.tensors[name].nbytes)
+    for projection in transformer.projections():
+        projection.settle()
     return transformer
 
 
@@ -55,8 +58,11 @@ def empty_transformer(config: ModelConfig, device: torch.device, dtype: torch.dt
     def vector() -> Tensor:
         return torch.empty(config.hidden_size, device=device, dtype=dtype)
 
-    def projection(width: int, inputs: int, bias: bool = False) -> Projection:
-        return Projection.empty(width, inputs, bias, device, dtype)
+    instructions = instruction_set(device, dtype)
+
+    def projection(outputs: int, inputs: int, bias: bool = False) -> Projection:
+        layout = choose_layout(inputs, outputs, instructions)
+        return Projection.empty(outputs, inputs, bias, device, dtype, layout)
 
     hidden, ffn = config.hidden_size, config.intermediate_size
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
@@ -73,7 +79,8 @@ def empty_transformer(config: ModelConfig, device: torch.device, dtype: torch.dt
         for _ in range(config.num_layers)
     )
     if config.tied_head:
-        head = Projection(embedding, None, input_major=False)
+        wanted = choose_layout(hidden, config.vocab_size, instructions)
+        head = Projection(embedding.t(), None, "packed" if wanted == "packed" else "out_in")
     else:
         head = projection(config.vocab_size, hidden)
     return Transformer(config, embedding, layers, vector(), head)

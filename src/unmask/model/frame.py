@@ -1,0 +1,62 @@
+"""Everything that the layers of one forward share besides their weights, with all views made once.
+
+Knows where a forward's rows lie in the buffers and which keys they see. It does not know what the rows are.
+
+Shape legend: T rows, D hidden, X = (H + 2 K) heads of queries, keys and values, K key/value heads, d head dim,
+L layers, B slots, C columns.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from unmask.model.attention import Attention
+from unmask.model.config import ModelConfig
+from unmask.model.geometry import Geometry, Stretch
+from unmask.model.kv_cache import KVCache
+from unmask.model.rotation import RopeTables
+from unmask.model.scratch import Scratch
+
+
+class Frame:
+    """Buffers of one forward: a layer leaves its products here and finds its keys here."""
+
+    def __init__(
+        self, config: ModelConfig, cache: KVCache, geometry: Geometry, rope: RopeTables, scratch: Scratch
+    ) -> None:
+        self.geometry = geometry
+        rows, width, heads = geometry.rows, config.head_dim, config.num_heads
+        turned, every = heads + config.num_kv_heads, heads + 2 * config.num_kv_heads
+        self.length_T1 = scratch.take("length", rows, 1)
+        self.normed_TD = scratch.take("normed", rows, config.hidden_size)
+        self.qkv_TX = scratch.take("qkv", rows, every * width)
+        qkv_TXd = self.qkv_TX.view(rows, every, width)
+        qk_TXd = scratch.take("rotated", rows, turned, width)
+        self.rotate = rope.rotation(geometry.positions, qkv_TXd[:, :turned], qk_TXd)
+        self.attend = Attention(config, cache, geometry.runs, qk_TXd[:, :heads], scratch)
+        self._write_keys = _writer(cache.keys_LBKCd, geometry.writes, qk_TXd[:, heads:], scratch)
+        self._write_values = _writer(cache.values_LBKCd, geometry.writes, qkv_TXd[:, turned:], scratch)
+
+    def write(self, layer: int) -> None:
+        """Put the rows' keys and values where queries find them."""
+        self._write_keys(layer)
+        self._write_values(layer)
+
+
+def _writer(
+    buffer_LBKCd: Tensor, places: Stretch | Tensor, rows_TKd: Tensor, scratch: Scratch
+) -> Callable[[int], object]:
+    """Make ready to copy rows into a layer's buffer."""
+    if isinstance(places, Stretch):
+        targets_TKd = buffer_LBKCd[:, places.slot, :, places.columns].transpose(1, 2).unbind()
+        return lambda layer: targets_TKd[layer].copy_(rows_TKd)
+    flat_Rd = buffer_LBKCd.flatten(1, 3).unbind()
+    places_P = places.flatten()
+    side_by_side = scratch.take("written", *rows_TKd.shape)
+    rows_Pd = side_by_side.flatten(0, 1)
+
+    def write(layer: int) -> None:
+        side_by_side.copy_(rows_TKd)
+        flat_Rd[layer].index_copy_(0, places_P, rows_Pd)
+
+    return write
