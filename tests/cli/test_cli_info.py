@@ -10,7 +10,7 @@ import pytest
 from cli_cases import CONTEXT, Run
 
 from unmask.model.checkpoint import open_checkpoint
-from unmask.model.memory import kv_bytes, weight_bytes
+from unmask.model.memory import PROCESS_BYTES, buffer_bytes, kv_bytes, weight_bytes
 
 
 def change_config(folder: Path, **changes: object) -> None:
@@ -49,8 +49,20 @@ def test_memory_is_that_of_the_weights_and_the_buffers(run: Run, bare_model: Pat
         "batch_size": 3,
         "length": 100,
         "bytes": {
-            "float32": {"weights": config.parameters * 4, "kv": kv_bytes(config, 3, 128, 4)},
-            "16 bit": {"weights": weight_bytes(config, 2), "kv": kv_bytes(config, 3, 128, 2)},
+            "float32": {
+                "weights": config.parameters * 4,
+                "packing": 0,
+                "kv": kv_bytes(config, 3, 128, 4),
+                "buffers": buffer_bytes(config, 3, 128, 4),
+                "process": PROCESS_BYTES,
+            },
+            "16 bit": {
+                "weights": weight_bytes(config, 2),
+                "packing": 0,
+                "kv": kv_bytes(config, 3, 128, 2),
+                "buffers": buffer_bytes(config, 3, 128, 2),
+                "process": PROCESS_BYTES,
+            },
         },
     }
     assert kv_bytes(config, 3, 128, 4) == 2 * 2 * 3 * 128 * 2 * 8 * 4

@@ -1,13 +1,11 @@
 """Checkpoints as they lie on disk become the same transformer, whatever their files and dtypes."""
 
 import json
-import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -138,47 +136,36 @@ def test_progress_tells_all_bytes(tmp_path: Path) -> None:
     assert len(told) == len(checkpoint.tensors)
 
 
-class Shelf:
-    """A shard that notes how many tensors it has handed out are still held when the next one is asked for."""
-
-    held_before: list[int]
-
-    def __init__(self, shard: Any, handed_out: list["weakref.ref[Tensor]"], held_before: list[int]) -> None:
-        self.shard = shard
-        self.handed_out = handed_out
-        self.held_before = held_before
-
-    def __enter__(self) -> "Shelf":
-        self.shard.__enter__()
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.shard.__exit__(*reason)
-
-    def keys(self) -> list[str]:
-        return list(self.shard.keys())
-
-    def get_tensor(self, name: str) -> Tensor:
-        self.held_before.append(sum(tensor() is not None for tensor in self.handed_out))
-        tensor: Tensor = self.shard.get_tensor(name)
-        self.handed_out.append(weakref.ref(tensor))
-        return tensor
-
-
 @pytest.mark.parametrize("cut", [False, True])
-def test_one_stored_tensor_at_a_time(tmp_path: Path, cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed_out: list[weakref.ref[Tensor]] = []
-    held_before: list[int] = []
+def test_pieces_are_no_larger_than_the_buffer_or_a_row(
+    tmp_path: Path, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    frombuffer = torch.frombuffer
 
-    def open_shelf(*arguments: Any, **named: Any) -> Shelf:
-        return Shelf(safe_open(*arguments, **named), handed_out, held_before)
+    def noted(content: bytearray, dtype: torch.dtype) -> Tensor:
+        sizes.append(len(content))
+        return frombuffer(content, dtype=dtype)
 
-    monkeypatch.setattr(weights_module, "safe_open", open_shelf)
     write_small(tmp_path)
+    expected = load_file(tmp_path / "model.safetensors")
     checkpoint = open_checkpoint(sharded(tmp_path) if cut else tmp_path)
-    load_transformer(checkpoint, CPU, torch.float16)
-    assert len(held_before) == len(checkpoint.tensors)
-    assert set(held_before) == {0}
+    monkeypatch.setattr(weights_module, "BUFFER_BYTES", 500)
+    monkeypatch.setattr(torch, "frombuffer", noted)
+    found = projections(load_transformer(checkpoint, CPU, torch.float32))
+    monkeypatch.undo()
+    rows = [stored.nbytes // stored.shape[0] for stored in checkpoint.tensors.values()]
+    assert max(sizes) <= max(500, *rows)
+    assert sum(sizes) == sum(stored.nbytes for stored in checkpoint.tensors.values())
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_file_that_has_shrunk_since_its_header_was_read(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_small(tmp_path))
+    with (tmp_path / "model.safetensors").open("r+b") as file:
+        file.truncate(file.seek(0, 2) - 8)
+    with pytest.raises(UnmaskError, match=r"cannot be read \(the file ends early\); download it again\.$"):
+        load_transformer(checkpoint, CPU, torch.float32)
 
 
 @pytest.mark.parametrize("short_by, refused", [(1, True), (0, False)])
@@ -216,11 +203,11 @@ def test_the_figures_are_those_of_a_large_checkpoint(monkeypatch: pytest.MonkeyP
 
 def test_nothing_is_read_when_memory_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def must_not_open(*arguments: Any, **named: Any) -> Any:
-        raise AssertionError("a shard was opened")
+        raise AssertionError("a tensor was read")
 
     checkpoint = open_checkpoint(write_small(tmp_path))
     monkeypatch.setattr(weights_module, "free_bytes", lambda _: 1000)
-    monkeypatch.setattr(weights_module, "safe_open", must_not_open)
+    monkeypatch.setattr(weights_module, "_read_into", must_not_open)
     with pytest.raises(UnmaskError):
         load_transformer(checkpoint, CPU, torch.float32)
 

@@ -10,13 +10,20 @@ from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint, weight_files
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint, is_hub_id
-from unmask.model.memory import kv_bytes, weight_bytes
+from unmask.model.memory import PROCESS_BYTES, buffer_bytes, kv_bytes, packing_bytes, weight_bytes
 from unmask.model.token_files import mask_token_of
 from unmask.model.tokenizer import Tokenizer
 
 DEFAULT_LENGTH = 2048
 ELEMENT_BYTES = {"float32": 4, "16 bit": 2}
 GIB = 1 << 30
+PARTS = {
+    "weights": "weights",
+    "packing": "packed head",
+    "kv": "keys and values",
+    "buffers": "buffers",
+    "process": "Python and torch",
+}
 
 
 @click.command(short_help="What a checkpoint is and what it needs.")
@@ -108,14 +115,20 @@ def _text_side(folder: Path) -> dict[str, Any]:
 
 
 def _memory(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
-    """Bytes of weights and keys; a row's buffer ends with a whole block."""
+    """Bytes by what they are for, summing up to the peak on a CPU; a row's buffer ends with a whole block."""
     block = config.block_size or 1
     columns = -(-length // block) * block
     return {
         "batch_size": batch_size,
         "length": length,
         "bytes": {
-            name: {"weights": weight_bytes(config, size), "kv": kv_bytes(config, batch_size, columns, size)}
+            name: {
+                "weights": weight_bytes(config, size),
+                "packing": packing_bytes(config, size),
+                "kv": kv_bytes(config, batch_size, columns, size),
+                "buffers": buffer_bytes(config, batch_size, columns, size),
+                "process": PROCESS_BYTES,
+            }
             for name, size in ELEMENT_BYTES.items()
         },
     }
@@ -144,9 +157,9 @@ def _as_text(facts: dict[str, Any]) -> str:
         lines["tokenizer"] = "present" if facts["tokenizer"] else "missing: prompts must be token ids"
         lines["chat template"] = "present" if facts["chat_template"] else "missing"
     for name, sizes in memory["bytes"].items():
+        parts = " + ".join(f"{_size(size)} {PARTS[part]}" for part, size in sizes.items() if size)
         lines[f"memory, {name}"] = (
-            f"{_size(sum(sizes.values()))} = {_size(sizes['weights'])} weights + {_size(sizes['kv'])} keys and "
-            f"values (batch {memory['batch_size']}, length {memory['length']})"
+            f"{_size(sum(sizes.values()))} = {parts} (batch {memory['batch_size']}, length {memory['length']})"
         )
     lines["usable"] = "yes" if facts["usable"] else f"no, because {facts['reason']}"
     width = max(map(len, lines))

@@ -21,9 +21,7 @@ from unmask.engine.sampling import Candidates, Reader
 from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
 from unmask.engine.step_plan import FULL, Kind, StepPlan
 from unmask.model.geometry import Segment
-
-PREFILL_ROWS = 1024
-"""Rows of one prefill forward, so that long prompts need no memory in proportion."""
+from unmask.model.memory import PREFILL_ROWS
 
 
 class Decoder:

@@ -26,10 +26,14 @@ class StoredTensor:
     file: Path
     dtype: str
     shape: tuple[int, ...]
+    offset: int
+    """Where its first byte lies in the file."""
+    stored_bytes: int
+    """Bytes that the header gives it."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes on disk."""
+        """Bytes that its shape needs."""
         return prod(self.shape) * ELEMENT_BYTES[self.dtype]
 
 
@@ -90,9 +94,14 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
         except (msgspec.MsgspecError, ValueError):
             raise broken from None
     end = max((entry.data_offsets[1] for entry in header.values()), default=0)
-    if size < 8 + length + end:
+    if size < 8 + length + end or any(min(entry.data_offsets) < 0 for entry in header.values()):
         raise broken
-    return {name: StoredTensor(file, entry.dtype, entry.shape) for name, entry in header.items()}
+    data = 8 + length
+    return {
+        name: StoredTensor(file, entry.dtype, entry.shape, data + first, end - first)
+        for name, entry in header.items()
+        for first, end in (entry.data_offsets,)
+    }
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -119,4 +128,9 @@ def _check(config: ModelConfig, tensors: dict[str, StoredTensor], folder: Path) 
         if stored.dtype not in ELEMENT_BYTES:
             raise UnmaskError(
                 f"{folder}: tensor {name} is stored as {stored.dtype}; only floating-point weights can be loaded."
+            )
+        if stored.stored_bytes != stored.nbytes:
+            raise UnmaskError(
+                f"{stored.file} cannot be read (tensor {name} has {stored.stored_bytes} bytes and should have "
+                f"{stored.nbytes}); download it again."
             )

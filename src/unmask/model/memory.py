@@ -1,6 +1,21 @@
-"""How much memory a checkpoint and its key/value buffers take; arithmetic on a config, without torch."""
+"""How much memory a checkpoint takes while it decodes; arithmetic on a config, without torch.
+
+Weights and key/value buffers are exact. What the layers of a forward write to is bounded by the largest
+forward; what Python and torch take for themselves was measured (benchmarks/memory.py).
+"""
+
+import platform
+from pathlib import Path
 
 from unmask.model.config import ModelConfig
+from unmask.model.layouts import choose_layout
+
+PREFILL_ROWS = 1024
+"""Rows of one prefill forward, so that long prompts need no memory in proportion."""
+SUB_BLOCK = 8
+"""Rows of a request whose logits are read at most, at the default size of sub-blocks."""
+PROCESS_BYTES = 250 << 20
+"""An interpreter that has imported torch for CPUs."""
 
 
 def weight_bytes(config: ModelConfig, bytes_per_element: int) -> int:
@@ -11,3 +26,36 @@ def weight_bytes(config: ModelConfig, bytes_per_element: int) -> int:
 def kv_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: int) -> int:
     """Size of the key/value buffers, for planning before anything is allocated."""
     return 2 * config.num_layers * slots * columns * config.num_kv_heads * config.head_dim * bytes_per_element
+
+
+def packing_bytes(config: ModelConfig, bytes_per_element: int) -> int:
+    """What packing for a CPU takes besides the weights: a tied head is kept twice, any other for a moment."""
+    if bytes_per_element != 4:
+        return 0
+    packed = choose_layout(config.hidden_size, config.vocab_size, instructions()) == "packed"
+    return config.hidden_size * config.vocab_size * bytes_per_element if packed else 0
+
+
+def buffer_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: int) -> int:
+    """What the layers of the largest forward write to, and the logits that are read from one."""
+    rows = min(slots * columns, max(PREFILL_ROWS, slots * (config.block_size or 1)))
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    stream = 2 * config.hidden_size
+    attention = config.hidden_size + 2 * (queries + 2 * keys) + 3 * queries
+    mlp = config.hidden_size + 2 * config.intermediate_size
+    # Logits are fp32 in any case, and their exponentials take their place.
+    return (
+        rows * (stream + max(attention, mlp)) * bytes_per_element + slots * SUB_BLOCK * config.vocab_size * 4
+    )
+
+
+def instructions() -> str:
+    """The CPU's instruction set as torch would name it, guessed without torch."""
+    try:
+        content = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.machine()
+    flags = set(next((line for line in content.splitlines() if line.startswith("flags")), "").split())
+    if {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"} <= flags:
+        return "AVX512"
+    return "AVX2" if {"avx2", "fma"} <= flags else platform.machine()

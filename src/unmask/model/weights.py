@@ -1,25 +1,27 @@
-"""Streams a checkpoint's tensors to the device, one at a time, in their target dtype and layout.
+"""Streams a checkpoint's tensors to the device, a piece at a time, in their target dtype and layout.
 
-At no moment is more than one stored tensor held beside the finished weights, so a model that fits
-the device also loads on it.
+Pieces are read, not mapped: the pages of a mapped file count as this process's memory, as much again as the
+weights. So a model that fits the device also loads on it.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from unmask.errors import UnmaskError
-from unmask.model.checkpoint import Checkpoint
+from unmask.model.checkpoint import Checkpoint, StoredTensor
 from unmask.model.config import ModelConfig
 from unmask.model.device import free_bytes, instruction_set
 from unmask.model.layouts import choose_layout
+from unmask.model.memory import packing_bytes, weight_bytes
 from unmask.model.projection import Projection
 from unmask.model.transformer import Layer, Transformer
 
 GIB = 1 << 30
+BUFFER_BYTES = 32 << 20
+"""Bytes read at a time."""
+STORED_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 Progress = Callable[[int], None]
 """Called with the bytes of each tensor once it is in place."""
 
@@ -31,12 +33,11 @@ def load_transformer(
     refuse_if_too_large(checkpoint.config, device, dtype)
     transformer = empty_transformer(checkpoint.config, device, dtype)
     targets = _targets(transformer)
-    for file in sorted({stored.file for stored in checkpoint.tensors.values()}):
-        with _opened(file) as shard:
-            for name in filter(targets.__contains__, shard.keys()):
-                targets[name].copy_(shard.get_tensor(name))
-                if progress:
-                    progress(checkpoint.tensors[name].nbytes)
+    for name, target in targets.items():
+        stored = checkpoint.tensors[name]
+        _read_into(target, stored)
+        if progress:
+            progress(stored.nbytes)
     for projection in transformer.projections():
         projection.settle()
     return transformer
@@ -44,7 +45,9 @@ def load_transformer(
 
 def refuse_if_too_large(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> None:
     """Compare the weights' size with the free memory."""
-    needed, free = config.parameters * dtype.itemsize, free_bytes(device)
+    needed, free = weight_bytes(config, dtype.itemsize), free_bytes(device)
+    if device.type == "cpu":
+        needed += packing_bytes(config, dtype.itemsize)
     if free is not None and needed > free:
         raise UnmaskError(
             f"The weights need {needed / GIB:.1f} GiB as {str(dtype).removeprefix('torch.')} but {device} has "
@@ -110,8 +113,19 @@ def _targets(transformer: Transformer) -> dict[str, Tensor]:
     return targets
 
 
-def _opened(file: Path) -> safe_open:
+def _read_into(target: Tensor, stored: StoredTensor) -> None:
+    """Copy a tensor from its file, as many rows at a time as the buffer holds."""
+    dtype = STORED_DTYPES[stored.dtype]
+    row_bytes = stored.nbytes // stored.shape[0]
+    step = max(1, BUFFER_BYTES // row_bytes)
     try:
-        return safe_open(file, framework="pt", device="cpu")
-    except (SafetensorError, OSError) as error:
-        raise UnmaskError(f"{file} cannot be read ({error}); download it again.") from None
+        with stored.file.open("rb") as stream:
+            stream.seek(stored.offset)
+            for start in range(0, stored.shape[0], step):
+                rows = target[start : start + step]
+                content = bytearray(len(rows) * row_bytes)
+                if stream.readinto(content) < len(content):
+                    raise OSError("the file ends early")
+                rows.copy_(torch.frombuffer(content, dtype=dtype).view(rows.shape))
+    except OSError as error:
+        raise UnmaskError(f"{stored.file} cannot be read ({error}); download it again.") from None
