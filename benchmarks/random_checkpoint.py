@@ -1,17 +1,22 @@
-"""Random checkpoints that decode like models: written once to a folder, then taken from there.
+"""Checkpoints for benchmarks: written once to a folder, then taken from there.
 
-Knows the shapes that are measured and how a tied head must be scaled. Without care it would repeat the
-token it was fed, since the stream still holds that token's embedding, and every confidence would be 1:
-so embeddings are small beside what the layers add, and the final norm brings the logits to a spread at
-which some confidences pass a threshold of 0.9 and most do not.
+Knows the shapes that are measured and how a tied head must be scaled for random weights that decode like
+a model. Without care it would repeat the token it was fed, since the stream still holds that token's
+embedding, and every confidence would be 1: so embeddings are small beside what the layers add, and the
+final norm brings the logits to a spread at which some confidences pass a threshold of 0.9 and most do not.
+
+The weights are held once while they are drawn and written (6.2 GB for 1.5b).
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save_file
+import numpy as np
+from safetensors.numpy import load_file, save_file
 
+from unmask.model.hub import find_checkpoint
 from unmask.model.synthetic import draw_weights
 
 DEFAULT_CACHE = Path.home() / ".cache" / "unmask-bench"
@@ -49,7 +54,24 @@ SHAPES: dict[str, dict[str, Any]] = {
         "vocab_size": 151936,
         "mask_token_id": 151665,
     },
+    "1.5b": {
+        "hidden_size": 1536,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "intermediate_size": 8960,
+        "vocab_size": 151936,
+        "mask_token_id": 151665,
+    },
 }
+
+
+def config_of(shape: str) -> dict[str, Any]:
+    """The config of a shape, or of the embedded model, before any weights are there."""
+    if shape == "embedded":
+        config: dict[str, Any] = json.loads((find_checkpoint(shape) / "config.json").read_text())
+        return config
+    return COMMON | SHAPES[shape]
 
 
 def random_checkpoint(shape: str, cache: Path = DEFAULT_CACHE) -> Path:
@@ -57,11 +79,26 @@ def random_checkpoint(shape: str, cache: Path = DEFAULT_CACHE) -> Path:
     folder = cache / f"{shape}-seed{SEED}-spread{LOGIT_SPREAD:g}"
     if (folder / "config.json").is_file():
         return folder
-    config = COMMON | SHAPES[shape]
+    config = config_of(shape)
     weights = draw_weights({"seed": SEED, "logit_scale": 1.0, "config": config})
     weights["model.embed_tokens.weight"] *= EMBEDDING_SPREAD
     weights["model.norm.weight"] *= LOGIT_SPREAD / (EMBEDDING_SPREAD * config["hidden_size"] ** 0.5)
+    return _write(folder, weights, config)
+
+
+def embedded_in_fp32(cache: Path = DEFAULT_CACHE) -> Path:
+    """Return the folder of an fp32 copy of the embedded model, for networks that compute in the stored dtype."""
+    stored = find_checkpoint("embedded") / "model.safetensors"
+    folder = cache / f"embedded-{hashlib.sha256(stored.read_bytes()).hexdigest()[:12]}-float32"
+    if (folder / "config.json").is_file():
+        return folder
+    weights = {name: values.astype(np.float32) for name, values in load_file(stored).items()}
+    return _write(folder, weights, config_of("embedded"))
+
+
+def _write(folder: Path, weights: dict[str, Any], config: dict[str, Any]) -> Path:
+    """Write the config last: a folder that holds one is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    (folder / "config.json").write_text(json.dumps(config | {"torch_dtype": "float32"}, indent=1))
     return folder

@@ -16,7 +16,7 @@ from statistics import median
 
 import torch
 
-Timed = Callable[[], None]
+Timed = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ def ratios(samples: Mapping[str, list[Sample]], up: str, down: str) -> dict[str,
     }
 
 
+def fair_clock(threads: int) -> str:
+    """The clock to compare on: the CPU clock forgives neighbours, but adds up threads that wait."""
+    return "cpu" if threads == 1 else "wall"
+
+
 def machine() -> dict[str, str | int]:
     """What a reader of a figure must know about where it was taken."""
     return {
@@ -94,13 +99,20 @@ def machine() -> dict[str, str | int]:
 
 
 def _commit() -> str:
-    """The commit that is checked out, marked where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty"]
+    """The commit that is checked out, marked where files other than the benchmarks' own history differ from it."""
+    others = ("--", ":(top)", ":(top,exclude)benchmarks/history.jsonl")
     try:
-        told = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        commit = _git("describe", "--always").stdout.strip()
+        dirty = _git("diff", "--quiet", "HEAD", *others).returncode == 1
     except OSError:
         return "unknown"
-    return told.stdout.strip() or "unknown"
+    return (commit or "unknown") + "-dirty" * dirty
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
 
 
 def _processor() -> str:

@@ -79,7 +79,7 @@ def test_segments_of_other_row_counts_are_runs_of_their_own() -> None:
 
 def test_large_segments_are_not_copied_together(monkeypatch: pytest.MonkeyPatch) -> None:
     width = CONFIG.num_kv_heads * CONFIG.head_dim
-    monkeypatch.setattr(geometry_module, "SHARED_CALL_LIMIT", 2 * 24 * width)
+    monkeypatch.setitem(geometry_module.SHARED_CALL_LIMIT, "cpu", 2 * 24 * width)
     apart = layout(blocks((0, 24), (2, 24), (4, 24)))
     assert [run.segments for run in apart.runs] == [2, 1]
     views = layout(blocks((0, 24), (1, 24), (2, 24), (3, 24)))
@@ -118,7 +118,7 @@ LAYOUTS = {
 def test_attention_equals_dense_attention(
     name: str, limit: int, plain_limit: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(geometry_module, "SHARED_CALL_LIMIT", limit)
+    monkeypatch.setitem(geometry_module.SHARED_CALL_LIMIT, "cpu", limit)
     monkeypatch.setattr(attention_module, "PLAIN_LIMIT", plain_limit)
     segments = LAYOUTS[name]
     draw = torch.Generator().manual_seed(0)

@@ -1,12 +1,11 @@
-"""What a sweep can show at all, before it runs: ceilings, configurations that cannot differ, samples needed, cost.
+"""What a sweep can show at all, before it runs: ceilings, configurations that cannot differ, samples needed.
 
-Knows recipes, locks and what earlier runs took. Nothing is run and nothing is written.
+Knows recipes and locks. Nothing is run and nothing is written.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from statistics import median
 
 from unmask.analysis.ceilings import ANY
 from unmask.analysis.statistics.power import assumed_discordance, samples_for_margin
@@ -15,11 +14,10 @@ from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec
+from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import PlannedRun
-from unmask.store.record import Record
 
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
@@ -51,7 +49,7 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
     for point in points:
-        script = _script(recipe, point, lock)
+        script = script_of(recipe.decode_of(point), lock)
         try:
             spec = policy_spec(point.policy)
             ceilings[point.name] = _ceiling(spec, shape, device, script)
@@ -68,25 +66,6 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
     )
 
 
-def expected_seconds(runs: Iterable[PlannedRun], records: Iterable[Record], lock: Lock) -> float | None:
-    """How long runs will take one after the other, by what equal tasks took before; None where any is unknown."""
-    paces: dict[str, list[float]] = {}
-    for record in records:
-        if record.weights == lock.weights and record.kind == "accuracy" and record.seconds and record.rows:
-            paces.setdefault(record.task, []).append(record.seconds / record.rows)
-    total = 0.0
-    for run in runs:
-        if run.kind == "timing":
-            rounds = (run.identity["repeats"] + 1) * len(run.identity["configurations"])
-        else:
-            rounds = 1
-        pace = paces.get(run.task)
-        if pace is None:
-            return None
-        total += median(pace) * rows_of(run, lock) * rounds
-    return total
-
-
 def rows_of(run: PlannedRun, lock: Lock) -> int:
     """Rows that a run asks."""
     sizes = [lock.sizes[name] for name in lock.members[run.task]]
@@ -101,8 +80,8 @@ def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script:
     return replace(found, speedup=1 / (1 - min(MOST, most)))
 
 
-def _script(recipe: Recipe, point: ConfigurationSpec, lock: Lock) -> Script:
-    decode = recipe.decode_of(point)
+def script_of(decode: DecodeSpec, lock: Lock) -> Script:
+    """The answer that is rehearsed: one of the longest allowed, within reason."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
         block_size=decode.resolved_block_size(lock.block_size),

@@ -16,7 +16,6 @@ from unmask.cost import DEVICES
 from unmask.launch.todo import Item, items_of, still_to_do
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import sweep_of, task_label
-from unmask.store.index import records
 from unmask.store.store import Store
 
 
@@ -49,7 +48,8 @@ def plan(
       unmask plan recipes/00_baseline_embedded
       unmask plan recipes/00_baseline --task gsm8k --config 'k2_*' --limit 100
     """
-    from unmask.analysis.outlook import expected_seconds, outlook
+    from unmask.analysis.forecast import forecast
+    from unmask.analysis.outlook import outlook
 
     opened = open_recipe(recipe)
     lock = opened.lock()
@@ -58,7 +58,7 @@ def plan(
     items = items_of(place, planned)
     found = outlook(opened.recipe, lock, device)
     todo = still_to_do(items)
-    seconds = expected_seconds([item.planned for item in todo], records(place), lock)
+    expected = forecast(opened.recipe, lock, [item.planned for item in todo], place)
     if as_json:
         click.echo(
             json.dumps(
@@ -77,7 +77,8 @@ def plan(
                         for item in items
                     ],
                     "to_do": len(todo),
-                    "expected_seconds": seconds,
+                    "expected_seconds": expected.total if expected else None,
+                    "expected_by": expected.basis if expected else None,
                     "outlook": asdict(found),
                 }
             )
@@ -88,8 +89,8 @@ def plan(
     screen.print(f"{len(items)} runs: {counts(items)}.")
     if todo:
         guess = (
-            f"about {duration(seconds)} one after the other, by earlier runs"
-            if seconds
+            f"about {duration(expected.total)} one after the other, by {expected.basis}"
+            if expected
             else _work(todo, lock, found)
         )
         screen.print(f"To do: {len(todo)} runs, {guess}.")

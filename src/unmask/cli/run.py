@@ -1,7 +1,8 @@
 """`unmask run`: executes what a recipe still lacks, here or on a cluster, and can be repeated at any time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -15,7 +16,11 @@ from unmask.errors import UnmaskError
 from unmask.launch.todo import Item, forced, items_of, still_to_do
 from unmask.spec.sweep import PlannedRun, sweep_of
 from unmask.store.index import listing
+from unmask.store.record import Record
 from unmask.store.store import Store
+
+if TYPE_CHECKING:
+    from unmask.analysis.forecast import Forecast
 
 ALL = "*"
 
@@ -92,6 +97,8 @@ def run(
             screen.print(f"{item.planned.label}  {item.run.id}  ({item.state.status})")
         screen.print(f"{len(todo)} of {len(items)} runs would be executed.")
         return
+    # Results that are about to be set aside, or to be added, must not change what is predicted.
+    expected = _forecast(opened, place, todo) if on == "local" else None
     for item in again:
         if item.run.folder.exists():
             item.run.set_aside()
@@ -112,7 +119,7 @@ def run(
         from unmask.cli.sweep_live import run_here
 
         run_here(todo, slots, screen)
-    _close(opened, place, planned, todo)
+    _close(opened, place, planned, todo, expected)
 
 
 def _again(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
@@ -146,12 +153,27 @@ def _starter(
     return on_the_cluster
 
 
-def _close(opened: OpenRecipe, store: Store, planned: Sequence[PlannedRun], started: Sequence[Item]) -> None:
+def _forecast(opened: OpenRecipe, store: Store, todo: Sequence[Item]) -> "Forecast | None":
+    from unmask.analysis.forecast import forecast
+
+    return forecast(opened.recipe, opened.lock(), [item.planned for item in todo], store)
+
+
+def _close(
+    opened: OpenRecipe,
+    store: Store,
+    planned: Sequence[PlannedRun],
+    started: Sequence[Item],
+    expected: "Forecast | None",
+) -> None:
     items = items_of(store, planned)
     tried = {item.run.id for item in started}
     screen = console()
     title = f"{opened.recipe.name}: {counts(items)}"
-    screen.print(results_table(items, listing(store).records, title))
+    results = listing(store).records
+    screen.print(results_table(items, results, title))
+    if told := _against(expected, started, results):
+        screen.print(told)
     lacking = [
         item
         for item in items
@@ -164,3 +186,22 @@ def _close(opened: OpenRecipe, store: Store, planned: Sequence[PlannedRun], star
     if lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
         raise click.exceptions.Exit(1)
+
+
+def _against(
+    expected: "Forecast | None", started: Sequence[Item], results: Mapping[str, Record]
+) -> str | None:
+    """Predicted seconds beside those of the runs that were executed whole now."""
+    if expected is None:
+        return None
+    predicted = actual = 0.0
+    for item, seconds in zip(started, expected.seconds, strict=True):
+        result = results.get(item.run.name)
+        if result is not None and result.seconds and not result.answers.resumed:
+            predicted, actual = predicted + seconds, actual + result.seconds
+    return f"Predicted {_time(predicted)} of work, took {_time(actual)}." if actual else None
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"

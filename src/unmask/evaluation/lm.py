@@ -143,6 +143,7 @@ class UnmaskLM(TemplateLM):
             "shape": asdict(self.engine.config.shape),
             "device_type": transformer.device.type,
             "dtype": str(transformer.dtype).removeprefix("torch."),
+            "layouts": transformer.layouts,
             "decode": msgspec.to_builtins(self.decode),
             "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
             "estimator": self.estimator,

@@ -67,14 +67,17 @@ def execute(run: RunFolder, attempt: Attempt) -> dict[str, Any]:
         **found,
         "seconds": time.perf_counter() - start,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(
-            device=str(transformer.device),
-            dtype=str(transformer.dtype).removeprefix("torch."),
-            threads=torch.get_num_threads(),
-            batch_size=identity.get("batch_size", worker["batch_size"]),
-            seed=(identity.get("decode") or {}).get("seed"),
-            cuda=torch.version.cuda,
-        ),
+        "environment": {
+            "layouts": transformer.layouts,
+            **environment(
+                device=str(transformer.device),
+                dtype=str(transformer.dtype).removeprefix("torch."),
+                threads=torch.get_num_threads(),
+                batch_size=identity.get("batch_size", worker["batch_size"]),
+                seed=(identity.get("decode") or {}).get("seed"),
+                cuda=torch.version.cuda,
+            ),
+        },
     }
 
 

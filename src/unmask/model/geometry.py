@@ -17,8 +17,11 @@ from torch import Tensor
 
 from unmask.model.kv_cache import KVCache
 
-SHARED_CALL_LIMIT = 1 << 20
-"""Key elements up to which segments of different slots are gathered and padded into one call."""
+SHARED_CALL_LIMIT = {"cpu": 1 << 14, "elsewhere": 1 << 20}
+"""Key elements up to which segments of different slots are gathered and padded into one call.
+
+A call costs a CPU little beside the copies; on accelerators calls are what costs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,26 +100,27 @@ class Geometry:
 def _runs(
     segments: Sequence[Segment], cache: KVCache, dtype: torch.dtype, device: torch.device
 ) -> tuple[Run, ...]:
-    return tuple(_make_run(group, dtype, device) for group in _group(segments, cache.key_width))
+    limit = SHARED_CALL_LIMIT["cpu" if device.type == "cpu" else "elsewhere"] // cache.key_width
+    return tuple(_make_run(group, dtype, device) for group in _group(segments, limit))
 
 
-def _group(segments: Sequence[Segment], key_width: int) -> list[list[Segment]]:
+def _group(segments: Sequence[Segment], columns: int) -> list[list[Segment]]:
     """Split into runs of consecutive segments that one attention call may serve."""
     groups: list[list[Segment]] = []
     for segment in segments:
         last = groups[-1] if groups else None
-        if last and len(last[0].columns) == len(segment.columns) and _shares(last, segment, key_width):
+        if last and len(last[0].columns) == len(segment.columns) and _shares(last, segment, columns):
             last.append(segment)
         else:
             groups.append([segment])
     return groups
 
 
-def _shares(group: list[Segment], segment: Segment, key_width: int) -> bool:
+def _shares(group: list[Segment], segment: Segment, columns: int) -> bool:
     if segment.visible == group[0].visible and segment.slot == group[-1].slot + 1 and _is_view(group):
         return True
     longest = max(segment.visible, *(member.visible for member in group))
-    return (len(group) + 1) * longest * key_width <= SHARED_CALL_LIMIT
+    return (len(group) + 1) * longest <= columns
 
 
 def _is_view(group: Sequence[Segment]) -> bool:

@@ -64,6 +64,12 @@ class Transformer:
             yield from (layer.qkv, layer.attention_out, layer.gate_up, layer.down)
         yield self.head
 
+    @property
+    def layouts(self) -> dict[str, str]:
+        """How the weights of each product are stored; layers are alike."""
+        named = {name: getattr(self.layers[0], name) for name in ("qkv", "attention_out", "gate_up", "down")}
+        return {name: projection.layout for name, projection in (named | {"head": self.head}).items()}
+
     def embed(self, tokens_T: Tensor) -> Tensor:
         """Look up the residual stream's first state."""
         return F.embedding(tokens_T, self.embedding_VD)
