@@ -51,6 +51,8 @@ class Workspace:
         self.cache = KVCache(transformer.config, slots, columns, device, dtype)
         self.rope = RopeTables.of(transformer.config, columns, device, dtype)
         self.scratch = Scratch(device, dtype)
+        self._last: tuple[Sequence[Segment], Frame] | None = None
+        """The frame of the last forward: steps of a block feed the same places again and again."""
         self.features = FeatureStore(transformer, slots, block_size)
 
     def forward(
@@ -206,8 +208,10 @@ class Workspace:
         """The first state of a forward's stream, and what its layers share."""
         transformer = self.transformer
         tokens_T = torch.tensor(tokens).to(transformer.device, non_blocking=True)
-        geometry = Geometry(segments, self.cache, transformer.dtype, transformer.device)
-        return transformer.embed(tokens_T), self._frame(geometry)
+        if self._last is None or self._last[0] != segments:
+            geometry = Geometry(segments, self.cache, transformer.dtype, transformer.device)
+            self._last = segments, self._frame(geometry)
+        return transformer.embed(tokens_T), self._last[1]
 
     def _frame(self, geometry: Geometry) -> Frame:
         return Frame(self.transformer.config, self.cache, geometry, self.rope, self.scratch)

@@ -78,7 +78,7 @@ class _Call(ABC):
             buffer[:, seen, :, : run.visible] for buffer in (cache.keys_LBKCd, cache.values_LBKCd)
         )
         if self.slots is None:
-            self.keys, self.values = self.shaped(keys).unbind(), self.shaped(values).unbind()
+            self.keys, self.values = self.shaped_keys(keys).unbind(), self.shaped_values(values).unbind()
         else:
             self.keys, self.values = keys.unbind(), values.unbind()
             gathered = (batch, kv_heads, run.visible, config.head_dim)
@@ -86,7 +86,7 @@ class _Call(ABC):
                 scratch.take("gathered_keys", *gathered),
                 scratch.take("gathered_values", *gathered),
             )
-            self.shaped_gathered = self.shaped(self.gathered[0]), self.shaped(self.gathered[1])
+            self.shaped_gathered = self.shaped_keys(self.gathered[0]), self.shaped_values(self.gathered[1])
 
     def __call__(self, layer: int) -> None:
         """Mix the values of one layer."""
@@ -100,8 +100,13 @@ class _Call(ABC):
 
     @staticmethod
     @abstractmethod
-    def shaped(buffer: Tensor) -> Tensor:
-        """Keys or values, [..., B, K, L, d], as `attend` wants them."""
+    def shaped_keys(buffer: Tensor) -> Tensor:
+        """Keys, [..., B, K, L, d], as `attend` wants them."""
+
+    @staticmethod
+    @abstractmethod
+    def shaped_values(buffer: Tensor) -> Tensor:
+        """Values likewise."""
 
     @abstractmethod
     def attend(self, keys: Tensor, values: Tensor) -> Tensor:
@@ -110,7 +115,11 @@ class _Call(ABC):
 
 class _FusedCall(_Call):
     @staticmethod
-    def shaped(buffer: Tensor) -> Tensor:
+    def shaped_keys(buffer: Tensor) -> Tensor:
+        return buffer
+
+    @staticmethod
+    def shaped_values(buffer: Tensor) -> Tensor:
         return buffer
 
     def attend(self, keys: Tensor, values: Tensor) -> Tensor:
@@ -134,18 +143,23 @@ class _PlainCall(_Call):
         self.q_PSd = self.q_BKSd.view(pairs, stacked, width)
         self.scores_PSL = scratch.take("scores", pairs, stacked, run.visible)
         self.mixed_PSd = scratch.take("stacked_mixed", pairs, stacked, width)
+        self.mixed_BKGNd = self.mixed_PSd.view(self.stacked_BKGNd.shape)
         self.added_PSL, self.weight = self.scores_PSL, 0.0
         if run.bias_B11L is not None:
             bias_BK1L = run.bias_B11L.expand(-1, config.num_kv_heads, -1, -1)
             self.added_PSL, self.weight = bias_BK1L.reshape(pairs, 1, run.visible), 1.0
 
     @staticmethod
-    def shaped(buffer: Tensor) -> Tensor:
+    def shaped_keys(buffer: Tensor) -> Tensor:
+        return buffer.flatten(-4, -3).transpose(-1, -2)
+
+    @staticmethod
+    def shaped_values(buffer: Tensor) -> Tensor:
         return buffer.flatten(-4, -3)
 
     def attend(self, keys: Tensor, values: Tensor) -> Tensor:
-        scores, keys_PdL = self.scores_PSL, keys.transpose(1, 2)
-        torch.baddbmm(self.added_PSL, self.q_PSd, keys_PdL, beta=self.weight, alpha=self.scale, out=scores)
+        scores = self.scores_PSL
+        torch.baddbmm(self.added_PSL, self.q_PSd, keys, beta=self.weight, alpha=self.scale, out=scores)
         torch.softmax(scores, dim=-1, out=scores)
         torch.bmm(scores, values, out=self.mixed_PSd)
-        return self.mixed_PSd.view(self.stacked_BKGNd.shape)
+        return self.mixed_BKGNd
