@@ -6,13 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALLED := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint system-deps bench clean help
+.PHONY: demo test test-all lint system-deps bench bench-all clean help
 
 help:
 	@echo "make demo         install, then run a sweep on the embedded model and report on it"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
-	@echo "make bench        install, then measure decoding, reuse, scoring and the store"
+	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
+	@echo "make bench-all    the same and every other benchmark (more than an hour)"
 	@echo "make system-deps  optional Debian packages that some tests use: SLURM and Chromium (as root)"
 
 # torch comes first and pinned: an open range would fetch gigabytes of another build.
@@ -40,9 +41,11 @@ test-all: lint
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
-	$(BIN)/python benchmarks/reuse.py
-	$(BIN)/python benchmarks/scoring.py
-	$(BIN)/python benchmarks/store.py
+
+BENCHMARKS := batching prefix growth where_time_goes memory cost layouts reuse scoring store
+
+bench-all: bench
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Tests use these where they are present: a private SLURM with and without accounting, and a browser.
 SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge slurmdbd mariadb-server chromium

@@ -1,4 +1,4 @@
-"""What decoding requests together buys on the embedded model, beside what its products allow it to buy.
+"""What decoding requests together buys, on the embedded model or a random one, beside what products allow it to buy.
 
 Three parts, each of two contenders that take turns and must give equal answers:
 
@@ -14,6 +14,7 @@ Three parts, each of two contenders that take turns and must give equal answers:
 
     python benchmarks/batching.py --repeats 7
     python benchmarks/batching.py --parts sweep --repeats 3 --configurations k1_first k2_middle
+    python benchmarks/batching.py --parts mixed --shape 0.5b --batch 8 --requests 24 --long 64 --repeats 3
 
 The CPU clock counts for one thread, the wall clock for more. The last line is one JSON document.
 """
@@ -34,8 +35,10 @@ import torch
 import unmask
 from counting import Ids, LayerProducts, clock_of, refuse_difference, sizes, watched
 from embedded import TASKS
+from growth import EMBEDDED, load
+from random_checkpoint import DEFAULT_CACHE, SHAPES
 from timing import Ratio, Sample, clock, interleave, machine, ratios
-from unmask.engine.prompt import Request
+from unmask.engine.prompt import Prompt, Request
 from unmask.engine.score import ScoreRequest
 from unmask.spec import DecodeSpec
 from unmask.spec.recipe import Recipe, TaskSpec, read_recipe
@@ -113,7 +116,7 @@ def contest(
 
 def many(engine: unmask.Engine, products: LayerProducts, options: argparse.Namespace) -> dict[str, Any]:
     """A batch against one request at a time."""
-    prompts = [prompt_of(row) for row in task_rows("arith", options.requests)]
+    prompts = prompts_of(engine, ("arith",), options)
 
     def together(batch: int) -> Run:
         return lambda: [
@@ -124,21 +127,29 @@ def many(engine: unmask.Engine, products: LayerProducts, options: argparse.Names
     return contest(runs, products, options)
 
 
-def mixed_requests(options: argparse.Namespace) -> list[Request]:
+def prompts_of(engine: unmask.Engine, tasks: Sequence[str], options: argparse.Namespace) -> list[Prompt]:
+    """Prompts of some tasks in turn, or random ones of about their length where there is no tokenizer."""
+    if options.shape != EMBEDDED:
+        draw = random.Random(options.seed)
+        top = engine.mask_token
+        return [draw.choices(range(top), k=draw.randint(32, 96)) for _ in range(options.requests)]
+    each = -(-options.requests // len(tasks))
+    rows = zip(*(task_rows(name, each) for name in tasks), strict=True)
+    return [prompt_of(row) for together in rows for row in together][: options.requests]
+
+
+def mixed_requests(engine: unmask.Engine, options: argparse.Namespace) -> list[Request]:
     """Requests of all tasks in random order, every other one with a short answer."""
-    each = -(-options.requests // len(MIXED))
-    prompts = [
-        prompt_of(row) for rows in zip(*(task_rows(n, each) for n in MIXED), strict=True) for row in rows
-    ]
+    prompts = prompts_of(engine, MIXED, options)
     lengths = [options.short if index % 2 else options.long for index in range(options.requests)]
-    requests = [Request(prompt, length) for prompt, length in zip(prompts, lengths, strict=False)]
+    requests = [Request(prompt, length) for prompt, length in zip(prompts, lengths, strict=True)]
     random.Random(options.seed).shuffle(requests)
     return requests
 
 
 def mixed(engine: unmask.Engine, products: LayerProducts, options: argparse.Namespace) -> dict[str, Any]:
     """Continuous against static batching."""
-    requests, batch = mixed_requests(options), options.batch
+    requests, batch = mixed_requests(engine, options), options.batch
     # Answers as long as asked for: what the model says behind its end does not matter for the work.
     decode = DecodeSpec(stop_tokens=())
 
@@ -274,6 +285,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--shape", choices=[EMBEDDED, *SHAPES], default=EMBEDDED)
+    parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE, help="where random checkpoints are kept")
     parser.add_argument("--repeats", type=int, default=7, help="rounds; at least 6 for an interval of 95 %%")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)
@@ -286,14 +299,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, help="of each task of the sweep; the recipe's limits without it")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    engine = unmask.load("embedded", device="cpu", dtype="float32")
+    if options.shape != EMBEDDED and "sweep" in options.parts:
+        parser.error(f"the sweep is one of the embedded model; name other parts for {options.shape}")
+    engine = load(options.shape, options.cache)
     products = LayerProducts(engine.config.shape)
     found = {}
     for part in options.parts:
         found[part] = PARTS[part](engine, products, options)
         show(part, found[part])
     report = {"benchmark": "batching", "clock": clock_of(options.threads)[0]}
-    report |= {name: value for name, value in vars(options).items() if name not in ("recipe", "parts")}
+    report |= {
+        name: value for name, value in vars(options).items() if name not in ("recipe", "parts", "cache")
+    }
     print(json.dumps(report | {"found": found} | machine()))
 
 

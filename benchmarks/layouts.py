@@ -17,6 +17,7 @@ The last line is one JSON document.
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -34,6 +35,7 @@ ROWS = {8: 1.0, 32: 1.0, 512: 1 / 16}
 """Numbers of rows that are measured, and their weights in the score."""
 COPIES_BYTES = 256 << 20
 MARGIN = 1.03
+FORCING = ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 
 
 def sizes(config: ModelConfig) -> list[tuple[int, int]]:
@@ -131,7 +133,8 @@ def write(instructions: str, entries: list[dict[str, Any]]) -> None:
     """Replace the entries of one instruction set."""
     table = json.loads(TABLE.read_text(encoding="utf-8"))
     table["entries"][instructions] = entries
-    table["measured"] = table.get("measured", {}) | {instructions: machine()}
+    forced = {name: os.environ[name] for name in FORCING if name in os.environ}
+    table["measured"] = table.get("measured", {}) | {instructions: machine() | {"forced": forced}}
     TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 

@@ -72,6 +72,7 @@ PARTS = (
     "rotation",
     "cache writes",
     "activation",
+    "residual",
     "head",
     "sampling",
     "other operations",
@@ -152,6 +153,8 @@ def part_of(name: str, shapes: Shapes, rows: int, shape: ModelShape) -> str | No
         return "norms"
     if name.startswith("aten::silu") or (name.startswith("aten::mul") and first == (rows, shape.ffn)):
         return "activation"
+    if name == "aten::add_" and first == (rows, shape.hidden):
+        return "residual"
     if name.startswith("aten::mul") and (shape.hidden,) in given:
         return "norms"
     if name.startswith(("aten::copy_", "aten::index_copy", "aten::index_put")):
@@ -166,8 +169,9 @@ def part_of(name: str, shapes: Shapes, rows: int, shape: ModelShape) -> str | No
 
 
 def _part_of_copy(name: str, first: tuple[int, ...]) -> str:
-    """Queries that are stacked for attention have five axes, what is kept has fewer."""
-    return "cache writes" if name != "aten::copy_" or len(first) < 5 else "attention"
+    """Queries stacked for attention have five axes, a packed product brought to its buffer two, what is kept others."""
+    known = {5: "attention", 2: "qkv"} if name == "aten::copy_" else {}
+    return known.get(len(first), "cache writes")
 
 
 @dataclass(frozen=True)

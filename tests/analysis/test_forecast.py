@@ -148,7 +148,10 @@ def test_timing_runs_repeat_prompts_for_every_configuration(sweep: Sweep) -> Non
 def test_without_any_run_a_rehearsal_is_priced_and_its_length_told(sweep: Sweep) -> None:
     found = sweep.forecast(*sweep.runs())
     assert found is not None
-    assert found.basis == "rehearsed answers that all take 256 tokens and the invented cost model"
+    assert (
+        found.basis
+        == "rehearsed answers of 256 tokens behind 128, whatever the task and the invented cost model"
+    )
     names = [run.configuration for run in sweep.runs()]
     seconds = dict(zip(names, found.seconds, strict=True))
     assert seconds["k1_first"] == seconds["k1_last"]
@@ -159,7 +162,10 @@ def test_both_are_told_where_only_one_task_was_run(sweep: Sweep) -> None:
     sweep.publish(sweep.run("k1_first"), 0.5 + priced(4, 8))
     found = sweep.forecast(sweep.run("k1_first"), sweep.run("k1_first", task="unmask_choice_text"))
     assert found is not None
-    assert "1 earlier run of the same tasks (else rehearsed answers that all take 256 tokens)" in found.basis
+    assert (
+        "1 earlier run of the same tasks (else rehearsed answers of 256 tokens behind 128, whatever the task)"
+        in found.basis
+    )
 
 
 def test_of_a_gpu_nothing_is_known_before_the_first_run_on_one(on_gpus: Sweep) -> None:

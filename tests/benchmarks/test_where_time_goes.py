@@ -78,6 +78,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ("aten::index_copy_", [[4096, 32], [], [64], [64, 32]], "cache writes"),
         ("aten::copy_", [[1, 2, 2, 32, 32], [1, 2, 2, 32, 32]], "attention"),
         ("aten::silu_", [[32, 320]], "activation"),
+        ("aten::add_", [[32, 128], [32, 128]], "residual"),
+        ("aten::copy_", [[32, 256], [32, 256]], "qkv"),
         ("aten::mul_", [[32, 320], [32, 320]], "activation"),
         ("aten::embedding", [[512, 128], [32]], None),
     ],

@@ -51,17 +51,15 @@ def test_memory_is_that_of_the_weights_and_the_buffers(run: Run, bare_model: Pat
         "bytes": {
             "float32": {
                 "weights": config.parameters * 4,
-                "packing": 0,
                 "kv": kv_bytes(config, 3, 128, 4),
                 "buffers": buffer_bytes(config, 3, 128, 4),
+                "packing": 0,
                 "process": PROCESS_BYTES,
             },
             "16 bit": {
                 "weights": weight_bytes(config, 2),
-                "packing": 0,
                 "kv": kv_bytes(config, 3, 128, 2),
                 "buffers": buffer_bytes(config, 3, 128, 2),
-                "process": PROCESS_BYTES,
             },
         },
     }

@@ -82,7 +82,7 @@ def test_plan_as_a_document(run: Run, recipe: Path, store: Store) -> None:
 def test_plan_rehearses_what_was_never_run(run: Run, recipe: Path, store: Store) -> None:
     said = " ".join(run("plan", recipe).stdout.split())
     assert "To do: 6 runs, about" in said
-    assert "by rehearsed answers that all take 256 tokens and the" in said
+    assert "by rehearsed answers of 256 tokens behind 128, whatever the task and the" in said
 
 
 def test_plan_says_which_cost_model_it_used(

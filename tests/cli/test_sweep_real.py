@@ -137,6 +137,7 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
     assert (result["effect"]["generation"]["reuse_fraction"] > 0) == (name == "trim_0.0")
     assert result["environment"]["threads"] == 1
     assert result["environment"]["batch_size"] == 1
+    assert set(result["environment"]["layouts"]) == {"qkv", "attention_out", "gate_up", "down", "head"}
     attempt = folder.attempts()[0]
     samples = list(attempt.read_samples())
     assert [one["id"] for one in samples] == [f"unmask_arith/{number}" for number in range(ROWS)]

@@ -82,12 +82,12 @@ def test_the_sizes_are_those_of_the_model_card() -> None:
     transformer = empty_transformer(CONFIG, META, torch.bfloat16)
     held = [transformer.embedding_VD, transformer.norm_D]
     for layer in transformer.layers:
-        held += [layer.attention_norm_D, layer.mlp_norm_D]
-    products = sum(projection.stored_elements for projection in transformer.projections())
+        held += [layer.attention_norm_D, layer.mlp_norm_D, layer.qkv.bias_O]
+    products = sum(projection.weight_OI.numel() for projection in transformer.projections())
     assert sum(tensor.numel() for tensor in held) + products == CONFIG.parameters
 
 
 def test_keys_and_values_take_what_planning_says(workspace: Workspace) -> None:
     cache = workspace.cache
-    taken = sum(layer.numel() * layer.element_size() for layer in (*cache.keys, *cache.values))
+    taken = sum(layer.numel() * layer.element_size() for layer in (cache.keys_LBKCd, cache.values_LBKCd))
     assert taken == kv_bytes(CONFIG, 4, COLUMNS, workspace.transformer.dtype.itemsize)

@@ -123,7 +123,7 @@ def test_attention_equals_dense_attention(
     segments = LAYOUTS[name]
     draw = torch.Generator().manual_seed(0)
     cache = KVCache(CONFIG, 6, COLUMNS, CPU, dtype)
-    for buffer in (cache.keys[0], cache.values[0]):
+    for buffer in (cache.keys_LBKCd[0], cache.values_LBKCd[0]):
         buffer.copy_(torch.randn(buffer.shape, generator=draw) * 2)
     rows = sum(len(segment.columns) for segment in segments)
     queries = torch.randn(rows, CONFIG.num_heads, CONFIG.head_dim, generator=draw).to(dtype)
@@ -136,7 +136,9 @@ def test_attention_equals_dense_attention(
         stop = start + len(segment.columns)
         seen = slice(0, segment.visible)
         expected = dense_attention(
-            queries[start:stop], cache.keys[0][segment.slot, :, seen], cache.values[0][segment.slot, :, seen]
+            queries[start:stop],
+            cache.keys_LBKCd[0][segment.slot, :, seen],
+            cache.values_LBKCd[0][segment.slot, :, seen],
         )
         assert (found[start:stop] - expected).abs().max() < 16 * torch.finfo(dtype).eps
         start = stop
@@ -148,9 +150,9 @@ def test_attention_scores_are_fp32_inside(name: str) -> None:
     segments = LAYOUTS[name]
     cache = KVCache(CONFIG, 6, COLUMNS, CPU, torch.float16)
     draw = torch.Generator().manual_seed(1)
-    signs = torch.randn(cache.keys[0].shape, generator=draw).sign()
-    cache.keys[0].copy_(signs * 200)
-    cache.values[0].copy_(torch.randn(signs.shape, generator=draw))
+    signs = torch.randn(cache.keys_LBKCd[0].shape, generator=draw).sign()
+    cache.keys_LBKCd[0].copy_(signs * 200)
+    cache.values_LBKCd[0].copy_(torch.randn(signs.shape, generator=draw))
     rows = sum(len(segment.columns) for segment in segments)
     queries = torch.full((rows, CONFIG.num_heads, CONFIG.head_dim), 200.0, dtype=torch.float16)
     assert 200 * 200 * CONFIG.head_dim > torch.finfo(torch.float16).max
@@ -161,7 +163,9 @@ def test_attention_scores_are_fp32_inside(name: str) -> None:
         stop = start + len(segment.columns)
         seen = slice(0, segment.visible)
         expected = dense_attention(
-            queries[start:stop], cache.keys[0][segment.slot, :, seen], cache.values[0][segment.slot, :, seen]
+            queries[start:stop],
+            cache.keys_LBKCd[0][segment.slot, :, seen],
+            cache.values_LBKCd[0][segment.slot, :, seen],
         )
         assert (found[start:stop] - expected).abs().max() < 1e-2
         start = stop
@@ -174,8 +178,8 @@ def test_unwritten_columns_do_not_reach_padded_attention() -> None:
     draw = torch.Generator().manual_seed(2)
     queries = torch.randn(16, CONFIG.num_heads, CONFIG.head_dim, generator=draw)
     before = attend(queries, cache, runs)[:8].clone()
-    cache.keys[0][0, :, 8:] = 1e6
-    cache.values[0][0, :, 8:] = 1e6
+    cache.keys_LBKCd[0][0, :, 8:] = 1e6
+    cache.values_LBKCd[0][0, :, 8:] = 1e6
     after = attend(queries, cache, runs)[:8]
     assert torch.equal(before, after)
 

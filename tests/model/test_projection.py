@@ -38,15 +38,6 @@ def test_every_layout_gives_the_product(layout: Layout, bias: bool, rows: int) -
     assert torch.allclose(out.double(), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_product_can_be_added_to_a_stream(layout: Layout) -> None:
-    projection, weight_OI = filled(layout, bias=False)
-    x, stream = torch.randn(8, 24), torch.randn(8, 48)
-    expected = stream + x @ weight_OI.T
-    assert projection.add_to(stream, x) is stream
-    assert torch.allclose(stream, expected, atol=1e-5)
-
-
 def test_settling_twice_changes_nothing() -> None:
     projection, weight_OI = filled("packed", bias=False)
     projection.settle()

@@ -55,10 +55,10 @@ def test_a_replayed_attention_writes_no_keys(unit: Unit) -> None:
     workspace = engine().workspace(1, BLOCK, BLOCK)
     whole = [Segment(0, range(BLOCK), BLOCK)]
     workspace.forward(tokens, whole, StepPlan(OPS[Op.REFRESH], unit))
-    keys = [layer.clone() for layer in workspace.cache.keys]
+    keys = [layer.clone() for layer in workspace.cache.keys_LBKCd]
     tokens[3] = (tokens[3] + 1) % 60
     workspace.forward(tokens, whole, StepPlan(OPS[Op.REPLAY], unit))
-    same = [torch.equal(old, new) for old, new in zip(keys, workspace.cache.keys, strict=True)]
+    same = [torch.equal(old, new) for old, new in zip(keys, workspace.cache.keys_LBKCd, strict=True)]
     outer = unit is Unit.OUTPUT
     assert same == [outer, *[True] * (LAYERS - 2), outer]
 

@@ -23,6 +23,7 @@ from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.replays import choose, with_replays
 from unmask.spec.lock import Lock, as_text
+from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store import RunFolder, Store, canonical
 
 DECODE = {"threshold": 0.6, "max_new_tokens": 40, "sub_block_size": 8, "stop_tokens": ()}
@@ -104,7 +105,7 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
     identity = {
         "schema": 1,
         "kind": "accuracy",
-        "engine": 1,
+        "engine": ENGINE_REVISION,
         "weights": lock.weights,
         "dtype": None,
         "mask_token_id": None,

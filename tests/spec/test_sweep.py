@@ -15,7 +15,7 @@ from unmask.errors import UnmaskError
 from unmask.spec import AdaptiveSpec, DecodeSpec, LayerReuseSpec, TrimSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe, parse_recipe, read_recipe
-from unmask.spec.sweep import PlannedRun, sweep_of, task_label
+from unmask.spec.sweep import ENGINE_REVISION, PlannedRun, sweep_of, task_label
 from unmask.store.store import run_id
 
 FULL = ("limit = 4\n", "")
@@ -180,7 +180,7 @@ def test_what_was_locked_changes_the_ids_it_should(case: str) -> None:
 
 
 def test_another_revision_of_the_engine_changes_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unmask.spec.sweep.ENGINE_REVISION", 2)
+    monkeypatch.setattr("unmask.spec.sweep.ENGINE_REVISION", ENGINE_REVISION + 1)
     assert not set(ids().values()) & set(BASE.values())
 
 

@@ -18,7 +18,7 @@ from unmask.cost.effect import KINDS, Effect, KindEffect
 from unmask.cost.model import Found
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy, policy_spec
-from unmask.policies.rehearsal import rehearse
+from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe
@@ -124,7 +124,7 @@ class _Forecaster:
         """What the seconds were taken from, for a sentence."""
         runs = f"{len(self.used)} earlier run{'s' * (len(self.used) != 1)} of the same tasks"
         length = f"{'up to ' * (len(self.rehearsed) > 1)}{max(self.rehearsed, default=0)} tokens"
-        rehearsed = f"rehearsed answers that all take {length}"
+        rehearsed = f"rehearsed answers of {length} behind {Script().prompt_tokens}, whatever the task"
         if self.used and self.rehearsed:
             return f"{runs} (else {rehearsed}) and {self.found.source}"
         return f"{runs if self.used else rehearsed} and {self.found.source}"

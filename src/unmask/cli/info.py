@@ -10,7 +10,14 @@ from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint, weight_files
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint, is_hub_id
-from unmask.model.memory import PROCESS_BYTES, buffer_bytes, kv_bytes, packing_bytes, weight_bytes
+from unmask.model.memory import (
+    PROCESS_BYTES,
+    buffer_bytes,
+    guessed_instructions,
+    kv_bytes,
+    packing_bytes,
+    weight_bytes,
+)
 from unmask.model.token_files import mask_token_of
 from unmask.model.tokenizer import Tokenizer
 
@@ -19,9 +26,9 @@ ELEMENT_BYTES = {"float32": 4, "16 bit": 2}
 GIB = 1 << 30
 PARTS = {
     "weights": "weights",
-    "packing": "packed head",
     "kv": "keys and values",
     "buffers": "buffers",
+    "packing": "packed head",
     "process": "Python and torch",
 }
 
@@ -115,22 +122,28 @@ def _text_side(folder: Path) -> dict[str, Any]:
 
 
 def _memory(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
-    """Bytes by what they are for, summing up to the peak on a CPU; a row's buffer ends with a whole block."""
+    """Bytes by what they are for; a row's buffer ends with a whole block.
+
+    For float32 they sum up to the peak of a process on a CPU, for 16 bit to what a decoding takes of a device.
+    """
     block = config.block_size or 1
     columns = -(-length // block) * block
+
+    def parts(size: int) -> dict[str, int]:
+        return {
+            "weights": weight_bytes(config, size),
+            "kv": kv_bytes(config, batch_size, columns, size),
+            "buffers": buffer_bytes(config, batch_size, columns, size),
+        }
+
+    wide, narrow = (parts(size) for size in ELEMENT_BYTES.values())
+    packing = packing_bytes(config, ELEMENT_BYTES["float32"], guessed_instructions())
+    if not config.tied_head:  # it is over before a decoding takes its buffers
+        packing = max(0, packing - wide["kv"] - wide["buffers"])
     return {
         "batch_size": batch_size,
         "length": length,
-        "bytes": {
-            name: {
-                "weights": weight_bytes(config, size),
-                "packing": packing_bytes(config, size),
-                "kv": kv_bytes(config, batch_size, columns, size),
-                "buffers": buffer_bytes(config, batch_size, columns, size),
-                "process": PROCESS_BYTES,
-            }
-            for name, size in ELEMENT_BYTES.items()
-        },
+        "bytes": {"float32": wide | {"packing": packing, "process": PROCESS_BYTES}, "16 bit": narrow},
     }
 
 
@@ -158,7 +171,7 @@ def _as_text(facts: dict[str, Any]) -> str:
         lines["chat template"] = "present" if facts["chat_template"] else "missing"
     for name, sizes in memory["bytes"].items():
         parts = " + ".join(f"{_size(size)} {PARTS[part]}" for part, size in sizes.items() if size)
-        lines[f"memory, {name}"] = (
+        lines[f"memory, {name}{' on a CPU' if 'process' in sizes else ''}"] = (
             f"{_size(sum(sizes.values()))} = {parts} (batch {memory['batch_size']}, length {memory['length']})"
         )
     lines["usable"] = "yes" if facts["usable"] else f"no, because {facts['reason']}"

@@ -12,16 +12,15 @@ from typing import Annotated
 
 import msgspec
 
-from unmask.cost.demand import QUANTITIES, Demand, demand_of
+from unmask.cost.demand import QUANTITIES, Demand
 from unmask.cost.shape import ModelShape
-from unmask.cost.work import Work
 from unmask.errors import UnmaskError
 from unmask.spec.build import build
 
 SCHEMA = 1
 SHIPPED = Path(__file__).parents[1] / "assets" / "machine.json"
 GIGABYTE = 1e9
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +53,7 @@ class MachineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     opening_seconds: NotNegative
     """Of a run, before its checkpoint is loaded: tasks and their checks."""
     load_seconds: NotNegative
-    """For each gigabyte of a checkpoint."""
+    """For each gigabyte of weights in the working dtype."""
     median_error: NotNegative
     """Relative, of forwards that a fit had not seen."""
     worst_error: NotNegative
@@ -63,20 +62,14 @@ class MachineModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """How long some work takes."""
         return float(sum(getattr(self.rates, name) * getattr(demand, name) for name in QUANTITIES))
 
-    def forward_seconds(
-        self, shape: ModelShape, rows: int, visible: int, reads: int = 0, requests: int = 1
-    ) -> float:
-        """How long one forward takes in which each request feeds `rows` that see `visible` keys."""
-        work = Work("block", rows, rows * visible, reads)
-        return self.seconds(demand_of(work, shape, requests).times(requests))
-
     def opening(self, shape: ModelShape, element_bytes: int) -> float:
         """How long a run takes before its first forward."""
         gigabytes = element_bytes * shape.weights / GIGABYTE
         return self.opening_seconds + self.load_seconds * gigabytes
 
     def __str__(self) -> str:
-        return f"{self.machine}, {self.threads} thread{'s' * (self.threads != 1)}, {self.date}"
+        told = f"{self.machine}, {self.threads} thread{'s' * (self.threads != 1)}, {self.date}"
+        return f"{told}, forwards within {self.median_error:.0%} in the median"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +84,12 @@ class Found:
 def machine_model() -> Found:
     """What was measured for this user, or what ships with the package."""
     file = user_file()
-    if not file.exists():
-        model = read_machine_model(SHIPPED)
-        return Found(model, f"the cost model that ships with the package ({model})")
     try:
+        if not file.exists():
+            model = read_machine_model(SHIPPED)
+            return Found(model, f"the cost model that ships with the package ({model})")
         model = read_machine_model(file)
-    except UnmaskError:
+    except (UnmaskError, OSError):
         model = read_machine_model(SHIPPED)
         return Found(model, f"the shipped cost model ({model}), since {file} is not readable as one")
     return Found(model, f"the cost model measured here ({model})")

@@ -70,8 +70,8 @@ class Workspace:
         if plan is FULL:
             x_TD, frame = self.open(tokens, segments)
             for index in range(len(self.transformer.layers)):
-                self.transformer.attention(index, x_TD, frame, x_TD)
-                self.transformer.mlp(index, x_TD, frame, x_TD)
+                x_TD += self.transformer.attention(index, x_TD, frame)
+                x_TD += self.transformer.mlp(index, x_TD, frame)
             return Outcome(x_TD)
         places = self.features.places(segments)
         if plan.replays_everything:
@@ -128,8 +128,8 @@ class Workspace:
 
     def _compute(self, stream: _Stream, span: Span) -> None:
         for layer in range(span.start, span.stop):
-            self.transformer.attention(layer, stream.x_TD, stream.frame, stream.x_TD)
-            self.transformer.mlp(layer, stream.x_TD, stream.frame, stream.x_TD)
+            stream.x_TD += self.transformer.attention(layer, stream.x_TD, stream.frame)
+            stream.x_TD += self.transformer.mlp(layer, stream.x_TD, stream.frame)
 
     def _branch(self, stream: _Stream, layer: int, branch: Unit, op: Op, reused: Unit) -> Tensor:
         """One branch's change of the stream: computed, computed and remembered, or put back."""
@@ -196,10 +196,10 @@ class Workspace:
         if not _finite(x_TD):
             return "the embedding"
         for index in range(len(self.transformer.layers)):
-            self.transformer.attention(index, x_TD, frame, x_TD)
+            x_TD += self.transformer.attention(index, x_TD, frame)
             if not _finite(x_TD):
                 return f"the attention of layer {index}"
-            self.transformer.mlp(index, x_TD, frame, x_TD)
+            x_TD += self.transformer.mlp(index, x_TD, frame)
             if not _finite(x_TD):
                 return f"the MLP of layer {index}"
         return None

@@ -21,7 +21,9 @@ from unmask.model.kv_cache import KVCache
 from unmask.model.scratch import Scratch
 
 PLAIN_LIMIT = 1 << 16
-"""Scores up to which plain products are faster than the fused kernel (measured, docs/performance.md)."""
+"""Scores up to which plain products are faster than the fused kernel (docs/performance.md).
+
+Which of the two serves a row depends on how many share its call; both give the same to rounding."""
 
 
 class Attention:
@@ -32,12 +34,12 @@ class Attention:
     ) -> None:
         self.mixed_TD = scratch.take("mixed", len(queries_THd), config.num_heads * config.head_dim)
         self._calls: list[_Call] = []
-        on_cpu = queries_THd.device.type == "cpu" and queries_THd.dtype == torch.float32
+        may_be_plain = queries_THd.device.type == "cpu" and queries_THd.dtype == torch.float32
         start = 0
         for run in runs:
             stop = start + run.segments * run.rows
             rows = queries_THd[start:stop], self.mixed_TD[start:stop]
-            plain = on_cpu and _is_small(config, run)
+            plain = may_be_plain and _is_small(config, run)
             self._calls.append((_PlainCall if plain else _FusedCall)(config, cache, run, *rows, scratch))
             start = stop
 

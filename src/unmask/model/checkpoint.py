@@ -98,9 +98,9 @@ def _read_header(file: Path) -> dict[str, StoredTensor]:
         raise broken
     data = 8 + length
     return {
-        name: StoredTensor(file, entry.dtype, entry.shape, data + first, end - first)
+        name: StoredTensor(file, entry.dtype, entry.shape, data + first, last - first)
         for name, entry in header.items()
-        for first, end in (entry.data_offsets,)
+        for first, last in (entry.data_offsets,)
     }
 
 

@@ -8,7 +8,6 @@ Shape legend: L layers, B slots, K key/value heads, C columns, d head dim.
 """
 
 import torch
-from torch import Tensor
 
 from unmask.model.config import ModelConfig
 
@@ -29,8 +28,6 @@ class KVCache:
         self.slots = slots
         self.columns = columns
         self.kv_heads = config.num_kv_heads
-        self.keys: tuple[Tensor, ...] = tuple(self.keys_LBKCd)
-        self.values: tuple[Tensor, ...] = tuple(self.values_LBKCd)
 
     @property
     def key_width(self) -> int:

@@ -3,6 +3,7 @@
 Orders round differently, so a choice made by timing would let tokens depend on a race. The table
 (layouts.json) was measured by `python benchmarks/layouts.py`, which also writes it anew. A size that is not in
 it takes the entry nearest to it, by the ratio of sides; an instruction set that is not in it takes `in_out`.
+Measured were 8, 32 and 512 rows with one thread; the choice serves any number of either.
 """
 
 import json

@@ -1,7 +1,7 @@
 """How much memory a checkpoint takes while it decodes; arithmetic on a config, without torch.
 
-Weights and key/value buffers are exact. What the layers of a forward write to is bounded by the largest
-forward; what Python and torch take for themselves was measured (benchmarks/memory.py).
+Weights and key/value buffers are exact. What a forward writes to is that of the largest one; what Python and
+torch take for themselves was measured (benchmarks/memory.py).
 """
 
 import platform
@@ -14,6 +14,7 @@ PREFILL_ROWS = 1024
 """Rows of one prefill forward, so that long prompts need no memory in proportion."""
 SUB_BLOCK = 8
 """Rows of a request whose logits are read at most, at the default size of sub-blocks."""
+FP32 = 4
 PROCESS_BYTES = 250 << 20
 """An interpreter that has imported torch for CPUs."""
 
@@ -28,29 +29,27 @@ def kv_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: i
     return 2 * config.num_layers * slots * columns * config.num_kv_heads * config.head_dim * bytes_per_element
 
 
-def packing_bytes(config: ModelConfig, bytes_per_element: int) -> int:
-    """What packing for a CPU takes besides the weights: a tied head is kept twice, any other for a moment."""
-    if bytes_per_element != 4:
-        return 0
-    packed = choose_layout(config.hidden_size, config.vocab_size, instructions()) == "packed"
+def packing_bytes(config: ModelConfig, bytes_per_element: int, instructions: str) -> int:
+    """What packing a head for a CPU takes besides the weights: a tied one is kept twice, any other for a moment."""
+    packed = choose_layout(config.hidden_size, config.vocab_size, instructions) == "packed"
     return config.hidden_size * config.vocab_size * bytes_per_element if packed else 0
 
 
 def buffer_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: int) -> int:
-    """What the layers of the largest forward write to, and the logits that are read from one."""
+    """What the largest forward writes to, and the logits that are read from one."""
     rows = min(slots * columns, max(PREFILL_ROWS, slots * (config.block_size or 1)))
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    stream = 2 * config.hidden_size
-    attention = config.hidden_size + 2 * (queries + 2 * keys) + 3 * queries
-    mlp = config.hidden_size + 2 * config.intermediate_size
-    # Logits are fp32 in any case, and their exponentials take their place.
-    return (
-        rows * (stream + max(attention, mlp)) * bytes_per_element + slots * SUB_BLOCK * config.vocab_size * 4
-    )
+    stream = 3 * config.hidden_size  # itself, its norm, a branch's change
+    attention = 4 * queries + 4 * keys  # projected, rotated, stacked, mixed, written
+    mlp = 3 * config.intermediate_size  # gate, up, and the copy that a packed product makes of their product
+    narrow = bytes_per_element < FP32
+    norms = 2 * FP32 * config.hidden_size if narrow else 0
+    logits = slots * SUB_BLOCK * config.vocab_size * (FP32 + bytes_per_element * narrow)
+    return rows * ((stream + attention + mlp) * bytes_per_element + norms) + logits
 
 
-def instructions() -> str:
-    """The CPU's instruction set as torch would name it, guessed without torch."""
+def guessed_instructions() -> str:
+    """The CPU's instruction set as torch would name it, without asking torch."""
     try:
         content = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

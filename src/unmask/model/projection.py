@@ -41,11 +41,6 @@ class Projection:
         """The weight as [out, in]: a view to write into while it is not packed, and a copy afterwards."""
         return self._weight_IO.to_dense() if self._is_packed else self._weight_IO.t()
 
-    @property
-    def stored_elements(self) -> int:
-        """Elements of the weight and the bias."""
-        return self._weight_IO.numel() + (0 if self.bias_O is None else self.bias_O.numel())
-
     def settle(self) -> None:
         """Pack the weight where its layout asks for it; nothing can be written to it from then on."""
         if self.layout == "packed" and not self._is_packed:
@@ -60,12 +55,6 @@ class Projection:
         if self.bias_O is None:
             return torch.mm(x_TI, self._weight_IO, out=out_TO)
         return torch.addmm(self.bias_O, x_TI, self._weight_IO, out=out_TO)
-
-    def add_to(self, stream_TO: Tensor, x_TI: Tensor) -> Tensor:
-        """Add the product (of a map without bias) to a stream, in place."""
-        if self._is_packed:
-            return stream_TO.add_(self._packed_product(x_TI))
-        return torch.addmm(stream_TO, x_TI, self._weight_IO, out=stream_TO)
 
     def _packed_product(self, x_TI: Tensor) -> Tensor:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(

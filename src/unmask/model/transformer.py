@@ -74,27 +74,27 @@ class Transformer:
         """Look up the residual stream's first state."""
         return F.embedding(tokens_T, self.embedding_VD)
 
-    def attention(self, index: int, x_TD: Tensor, frame: Frame, into_TD: Tensor | None = None) -> Tensor:
-        """Return the attention branch's change of the stream, or add it; writes the rows' keys and values."""
+    def attention(self, index: int, x_TD: Tensor, frame: Frame) -> Tensor:
+        """Return the attention branch's change of the stream; writes the rows' keys and values."""
         layer = self.layers[index]
         layer.qkv(self._norm(x_TD, layer.attention_norm_D, frame), out_TO=frame.qkv_TX)
         frame.rotate()
         frame.write(index)
-        return _branch(layer.attention_out, frame.attend(index), into_TD)
+        return layer.attention_out(frame.attend(index))
 
-    def mlp(self, index: int, x_TD: Tensor, frame: Frame, into_TD: Tensor | None = None) -> Tensor:
-        """Return the MLP branch's change of the stream, or add it to `into_TD`."""
+    def mlp(self, index: int, x_TD: Tensor, frame: Frame) -> Tensor:
+        """Return the MLP branch's change of the stream."""
         layer = self.layers[index]
         gate_TF, up_TF = layer.gate_up(self._norm(x_TD, layer.mlp_norm_D, frame)).chunk(2, dim=-1)
-        return _branch(layer.down, F.silu(gate_TF, inplace=True).mul_(up_TF), into_TD)
+        return layer.down(F.silu(gate_TF, inplace=True).mul_(up_TF))
 
     def logits(self, x_ND: Tensor) -> Tensor:
         """Read final hidden states as next-token logits in fp32."""
         return self.head(self._rms_norm(x_ND, self.norm_D)).float()
 
     def _norm(self, x_TD: Tensor, weight_D: Tensor, frame: Frame) -> Tensor:
-        """The norm in a handful of cheap operations, into buffers; fp32 only."""
-        if x_TD.dtype != torch.float32:
+        """The norm; in fp32 on a CPU as a handful of cheap operations into buffers."""
+        if x_TD.dtype != torch.float32 or x_TD.device.type != "cpu":
             return self._rms_norm(x_TD, weight_D)
         length_T1 = frame.length_T1
         torch.linalg.vector_norm(x_TD, dim=-1, keepdim=True, out=length_T1)
@@ -104,7 +104,3 @@ class Transformer:
     def _rms_norm(self, x_TD: Tensor, weight_D: Tensor) -> Tensor:
         scaled = F.rms_norm(x_TD.float(), (x_TD.shape[-1],), None, self.config.rms_norm_eps)
         return scaled.to(x_TD.dtype) * weight_D
-
-
-def _branch(last: Projection, x_TI: Tensor, into_TD: Tensor | None) -> Tensor:
-    return last(x_TI) if into_TD is None else last.add_to(into_TD, x_TI)

@@ -46,8 +46,9 @@ def load_transformer(
 def refuse_if_too_large(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> None:
     """Compare the weights' size with the free memory."""
     needed, free = weight_bytes(config, dtype.itemsize), free_bytes(device)
-    if device.type == "cpu":
-        needed += packing_bytes(config, dtype.itemsize)
+    instructions = instruction_set(device, dtype)
+    if instructions:
+        needed += packing_bytes(config, dtype.itemsize, instructions)
     if free is not None and needed > free:
         raise UnmaskError(
             f"The weights need {needed / GIB:.1f} GiB as {str(dtype).removeprefix('torch.')} but {device} has "

@@ -19,7 +19,7 @@ from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe, TaskSpec, TimingSpec
 
 SCHEMA = 1
-ENGINE_REVISION = 1
+ENGINE_REVISION = 2
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Decode settings that, when a recipe gives them, win over what tasks ask for, and lm-eval's names for them."""

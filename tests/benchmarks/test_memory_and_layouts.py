@@ -1,0 +1,51 @@
+"""The memory benchmark and the table of layouts, end to end on the smallest sizes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import layouts
+import memory
+
+
+@pytest.fixture(autouse=True)
+def _keep_threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_the_peak_of_the_embedded_model_is_the_predicted_one(capsys: pytest.CaptureFixture[str]) -> None:
+    memory.main(["--shapes", "embedded", "--cases", "1"])
+    (row,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    assert row["predicted"] == sum(row["parts"].values())
+    assert row["ratio"] == row["peak"] / row["predicted"]
+
+
+def test_every_size_gets_a_layout_and_is_written_where_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "layouts.json"
+    kept = {"inputs": 1, "outputs": 1, "layout": "in_out"}
+    table.write_text(json.dumps({"entries": {"another": [kept]}}))
+    monkeypatch.setattr(layouts, "TABLE", table)
+    layouts.main(["--shapes", "tiny", "--repeats", "1", "--write"])
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    written = json.loads(table.read_text())["entries"]
+    assert written == {"another": [kept], told["instructions"]: told["entries"]}
+    assert len(told["entries"]) == 5
+    assert {entry["layout"] for entry in told["entries"]} <= set(layouts.LAYOUTS)
+
+
+def test_only_a_clear_winner_displaces_in_out() -> None:
+    plain = {8: 1.0, 32: 1.0, 512: 16.0}
+    found = {
+        "in_out": plain,
+        "out_in": plain,
+        "packed": {rows: 0.99 * taken for rows, taken in plain.items()},
+    }
+    assert layouts.best(found) == "in_out"
+    found["packed"] = {rows: 0.5 * taken for rows, taken in plain.items()}
+    assert layouts.best(found) == "packed"
