@@ -32,15 +32,19 @@ def load_transformer(
     """Load all weights, or refuse beforehand when the device has too little memory."""
     refuse_if_too_large(checkpoint.config, device, dtype)
     transformer = empty_transformer(checkpoint.config, device, dtype)
-    targets = _targets(transformer)
-    for name, target in targets.items():
+    _read_all(transformer, checkpoint, progress)
+    for projection in transformer.projections():
+        projection.settle()
+    return transformer
+
+
+def _read_all(transformer: Transformer, checkpoint: Checkpoint, progress: Progress | None) -> None:
+    """Fill all weights; the views it writes to must be gone before weights are packed, or both would be kept."""
+    for name, target in _targets(transformer).items():
         stored = checkpoint.tensors[name]
         _read_into(target, stored)
         if progress:
             progress(stored.nbytes)
-    for projection in transformer.projections():
-        projection.settle()
-    return transformer
 
 
 def refuse_if_too_large(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> None:
