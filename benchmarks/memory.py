@@ -1,7 +1,8 @@
 """Peak memory of a decoding beside what `unmask info` predicts for it.
 
-Every case loads a checkpoint and decodes in a process of its own, whose peak of resident memory is its own.
-Prompts and answers fill the length that the prediction was made for.
+Every case loads a checkpoint and decodes in a process of its own, which tells its peak of resident memory as
+Linux keeps it for a program (that of getrusage counts what the parent held as well). Prompts and answers fill
+the length that the prediction was made for.
 
     python benchmarks/memory.py --shapes embedded 0.5b
 
@@ -27,7 +28,7 @@ CASES = [(1, 256), (1, 2048), (16, 512)]
 """Batch and length."""
 ANSWER = 33
 CHILD = """
-import json, resource, sys
+import json, re, sys
 import torch, unmask
 torch.set_num_threads(1)
 engine = unmask.load(sys.argv[1], device="cpu", dtype="float32")
@@ -37,7 +38,7 @@ prompts = torch.randint(4, 300, (batch, length - answer), generator=draw)
 decode = {"max_new_tokens": answer, "stop_tokens": (), "threshold": 0.05}
 answers = engine.generate(prompts.tolist(), decode, batch_size=batch)
 assert all(len(one.ids) == answer for one in answers)
-print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+print(int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024)
 """
 
 

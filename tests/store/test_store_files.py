@@ -280,3 +280,21 @@ def test_a_line_that_is_being_written_while_another_reads_is_no_error(tmp_path: 
     with file.open("ab") as stream:
         stream.write(b'y":2}\n{"key":3}\n')
     assert list(lines) in ([], [{"key": 2}, {"key": 3}])
+
+
+def test_what_an_interrupt_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is stopped in the middle of a write writes again when it closes."""
+    file = tmp_path / "answers.jsonl"
+    with file.open("ab", buffering=0) as stream:
+        append_durably(stream, file, b'{"key":"a"}\n')
+
+        def interrupted(_: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(files_module.os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            append_durably(stream, file, b'{"key":"b"}\n')
+        monkeypatch.undo()
+        assert file.read_bytes() == b'{"key":"a"}\n'
+        append_durably(stream, file, b'{"key":"b"}\n')
+    assert file.read_bytes() == b'{"key":"a"}\n{"key":"b"}\n'

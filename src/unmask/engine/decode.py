@@ -75,7 +75,8 @@ class Decoder:
                 piece = next_piece(row, self.policy, self.layers)
                 groups.setdefault(piece.plan.shared, []).append(piece)
         for plan, pieces in groups.items():
-            pieces.sort(key=lambda piece: len(piece.columns))
+            # Neighbouring slots that see equally far share an attention call.
+            pieces.sort(key=lambda piece: (len(piece.columns), piece.row.stop, piece.row.slot))
             yield from self._forward(pieces, plan)
 
     def _prefill(self, rows: Sequence[Row]) -> Iterator[StepEvent]:

@@ -53,7 +53,10 @@ def publish_once(path: Path, value: Any) -> bool:
 
 
 def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
-    """Add to an unbuffered file; what a full disk cuts short is taken back, so that lines never run together."""
+    """Add to an unbuffered file; what a full disk or an interrupt cuts short is taken back.
+
+    So lines never run together, and what is written again later does not stand there twice.
+    """
     end = os.fstat(stream.fileno()).st_size
     try:
         with _explained(path):
@@ -61,7 +64,7 @@ def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
             while written < len(content):
                 written += os.write(stream.fileno(), content[written:])
             os.fsync(stream.fileno())
-    except UnmaskError:
+    except BaseException:
         with suppress(OSError):
             os.ftruncate(stream.fileno(), end)
         raise
