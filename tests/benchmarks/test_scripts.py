@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import contenders
 import decode
 import history
 import honesty
@@ -94,7 +95,7 @@ def test_decode_gives_no_figures_where_tokens_differ(
 ) -> None:
     monkeypatch.setattr(history, "HISTORY", tmp_path / "history.jsonl")
     wrong = decode.Outcome([[0] * 33], {"steps": {}})
-    monkeypatch.setattr(decode, "reference_decoding", lambda *_: lambda *_: wrong)
+    monkeypatch.setattr(contenders, "reference_decoding", lambda *_: lambda *_: wrong)
     assert decode_tiny(tmp_path) == 1
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert report["cases"] == []

@@ -69,7 +69,6 @@ class _Call(ABC):
         batch, rows, kv_heads, group = run.segments, run.rows, config.num_kv_heads, config.queries_per_kv
         split = (batch, rows, kv_heads, group, config.head_dim)
         stacked = (batch, kv_heads, group, rows, config.head_dim)
-        self.bias_B11L = run.bias_B11L
         self.source_BKGNd = queries_THd.view(split).permute(0, 2, 3, 1, 4)
         self.target_BKGNd = mixed_TD.view(split).permute(0, 2, 3, 1, 4)
         self.stacked_BKGNd = scratch.take("stacked_queries", *stacked)
@@ -89,6 +88,7 @@ class _Call(ABC):
                 scratch.take("gathered_values", *gathered),
             )
             self.shaped_gathered = self.shaped_keys(self.gathered[0]), self.shaped_values(self.gathered[1])
+        self.prepare(config, run, scratch)
 
     def __call__(self, layer: int) -> None:
         """Mix the values of one layer."""
@@ -99,6 +99,10 @@ class _Call(ABC):
             keys, values = self.shaped_gathered
         self.stacked_BKGNd.copy_(self.source_BKGNd)
         self.target_BKGNd.copy_(self.attend(keys, values))
+
+    @abstractmethod
+    def prepare(self, config: ModelConfig, run: Run, scratch: Scratch) -> None:
+        """Keep what only this way of attending needs."""
 
     @staticmethod
     @abstractmethod
@@ -116,6 +120,9 @@ class _Call(ABC):
 
 
 class _FusedCall(_Call):
+    def prepare(self, config: ModelConfig, run: Run, scratch: Scratch) -> None:  # noqa: ARG002
+        self.bias_B11L = run.bias_B11L
+
     @staticmethod
     def shaped_keys(buffer: Tensor) -> Tensor:
         return buffer
@@ -130,16 +137,7 @@ class _FusedCall(_Call):
 
 
 class _PlainCall(_Call):
-    def __init__(
-        self,
-        config: ModelConfig,
-        cache: KVCache,
-        run: Run,
-        queries_THd: Tensor,
-        mixed_TD: Tensor,
-        scratch: Scratch,
-    ) -> None:
-        super().__init__(config, cache, run, queries_THd, mixed_TD, scratch)
+    def prepare(self, config: ModelConfig, run: Run, scratch: Scratch) -> None:
         pairs, stacked, width = run.segments * config.num_kv_heads, self.q_BKSd.shape[2], config.head_dim
         self.scale = width**-0.5
         self.q_PSd = self.q_BKSd.view(pairs, stacked, width)
