@@ -20,7 +20,7 @@ help:
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install torch -c constraints.txt
-	$(PIP) install -e ".[dev,eval,slurm]" -c constraints.txt
+	$(PIP) install -e ".[dev,eval,plot,slurm]" -c constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)

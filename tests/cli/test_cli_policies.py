@@ -153,3 +153,14 @@ def test_ceiling_refuses_what_is_no_trace(run: Run, bare_model: Path, tmp_path: 
 
 def test_measures_of_the_command_line_are_those_of_the_probe():
     assert set(MEASURES + ERRORS) == set(RECORDED)
+
+
+def test_a_plot_without_matplotlib_is_refused_before_anything_is_loaded(
+    run: Run, bare_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("unmask.cli.probe.find_spec", lambda _: None)
+    picture = tmp_path / "trace.png"
+    assert "needs matplotlib" in error_line(
+        run("probe", "--ids", "1,2,3", "--model", bare_model, "--plot", picture)
+    )
+    assert not picture.exists()

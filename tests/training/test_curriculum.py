@@ -3,12 +3,12 @@ import re
 
 import pytest
 
-from unmask.training.curriculum.choice import LETTERS, draw_choice, draw_text_choice
-from unmask.training.curriculum.drills import draw_equation_drill, draw_option_drill
-from unmask.training.curriculum.instruction import draw_instruction
-from unmask.training.curriculum.problem import split_of
-from unmask.training.curriculum.rows import Mixture, draw_row
-from unmask.training.curriculum.stories import draw_problem
+from training.curriculum.choice import LETTERS, draw_choice, draw_text_choice
+from training.curriculum.drills import draw_equation_drill, draw_option_drill
+from training.curriculum.instruction import draw_instruction
+from training.curriculum.problem import split_of
+from training.curriculum.rows import Mixture, draw_row
+from training.curriculum.stories import draw_problem
 
 RANGES = (20, 40, 60, 99)
 

@@ -7,13 +7,13 @@ import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from unmask.training.curriculum.problem import split_of
-from unmask.training.decoding import decode
-from unmask.training.encoding import Encoder
-from unmask.training.export import export
-from unmask.training.network import Network, NetworkConfig
-from unmask.training.task_files import TASK_FILES, task_rows
-from unmask.training.vocabulary import MASK_TOKEN, build_tokenizer
+from training.curriculum.problem import split_of
+from training.decoding import decode
+from training.encoding import Encoder
+from training.export import export
+from training.network import Network, NetworkConfig
+from training.task_files import TASK_FILES, task_rows
+from training.vocabulary import MASK_TOKEN, build_tokenizer
 
 ASSETS = Path(__file__).parents[2] / "src" / "unmask" / "assets"
 

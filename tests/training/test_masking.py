@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unmask.training.attention import StreamLayout, attend_causally, visibility
-from unmask.training.batches import causal_batch, diffusion_batch
-from unmask.training.encoding import Encoded
-from unmask.training.mask_states import NoiseConfig, draw_states
+from training.attention import StreamLayout, attend_causally, visibility
+from training.batches import causal_batch, diffusion_batch
+from training.encoding import Encoded
+from training.mask_states import NoiseConfig, draw_states
 
 SHAPES = [(0, 1), (0, 2), (1, 2), (0, 4), (1, 4), (3, 4)]
 BLOCK = 4

@@ -7,14 +7,14 @@ from click.testing import CliRunner
 from tokenizers import Tokenizer
 
 from unmask.errors import UnmaskError
-from unmask.training.__main__ import main
-from unmask.training.checkpoint import FILE_NAME, load_checkpoint
-from unmask.training.growth import grow
-from unmask.training.network import Network, NetworkConfig
-from unmask.training.optimizers import orthogonalise
-from unmask.training.recipe import tiny
-from unmask.training.trainer import StepReport, Trainer, run
-from unmask.training.vocabulary import build_tokenizer
+from training.__main__ import main
+from training.checkpoint import FILE_NAME, load_checkpoint
+from training.growth import grow
+from training.network import Network, NetworkConfig
+from training.optimizers import orthogonalise
+from training.recipe import tiny
+from training.trainer import StepReport, Trainer, run
+from training.vocabulary import build_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import string
 import pytest
 from tokenizers import Tokenizer
 
-from unmask.training.curriculum.rows import Mixture, draw_row
-from unmask.training.encoding import Encoder
-from unmask.training.vocabulary import SPECIAL_TOKENS, build_tokenizer, tokenizer_config
+from training.curriculum.rows import Mixture, draw_row
+from training.encoding import Encoder
+from training.vocabulary import SPECIAL_TOKENS, build_tokenizer, tokenizer_config
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """`unmask probe`: records how far layers move between denoising steps, and draws it."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def probe(
         check_writable(plot, "--plot")
         if plot.suffix.lower() not in PICTURES:
             raise UnmaskError(f"{plot.name}: --plot writes {', '.join(PICTURES)}; choose one of them.")
+        if find_spec("matplotlib") is None:
+            raise UnmaskError("--plot needs matplotlib; install it with `pip install matplotlib`.")
     spec = decode_spec(decode_file, flags)
     items = from_lines(source) if source else from_arguments(prompts, ids)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from unmask.training.curriculum.choice import Choice, draw_choice, draw_text_choice
-from unmask.training.curriculum.instruction import draw_instruction
-from unmask.training.curriculum.stories import draw_problem
+from training.curriculum.choice import Choice, draw_choice, draw_text_choice
+from training.curriculum.instruction import draw_instruction
+from training.curriculum.stories import draw_problem
 
 TASK_SEED: Final = 990_017
 ROWS: Final = 600

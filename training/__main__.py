@@ -1,4 +1,4 @@
-"""`python -m unmask.training`: train, resume, plot and export."""
+"""`python -m training`: train, resume, plot and export."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import click
 import torch
 
 from unmask.errors import UnmaskError
-from unmask.training import progress
-from unmask.training.checkpoint import FILE_NAME
-from unmask.training.export import export
-from unmask.training.probe import probe
-from unmask.training.recipe import RECIPES
-from unmask.training.task_files import write_task_files
-from unmask.training.trainer import StepReport, Trainer, run
-from unmask.training.vocabulary import build_tokenizer
+from training import progress
+from training.checkpoint import FILE_NAME
+from training.export import export
+from training.probe import probe
+from training.recipe import RECIPES
+from training.task_files import write_task_files
+from training.trainer import StepReport, Trainer, run
+from training.vocabulary import build_tokenizer
 
 _folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 _recipe = click.option("--recipe", type=click.Choice(sorted(RECIPES)), default="embedded", show_default=True)

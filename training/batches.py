@@ -16,10 +16,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from unmask.training.attention import StreamLayout
-from unmask.training.curriculum.rows import Mixture, draw_row
-from unmask.training.encoding import Encoded, Encoder
-from unmask.training.mask_states import NoiseConfig, State, draw_states
+from training.attention import StreamLayout
+from training.curriculum.rows import Mixture, draw_row
+from training.encoding import Encoded, Encoder
+from training.mask_states import NoiseConfig, State, draw_states
 
 STEPS_PER_CHUNK: Final = 24
 

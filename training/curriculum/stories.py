@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from unmask.training.curriculum import lexicon
-from unmask.training.curriculum.problem import Problem, Split, Step, UnsuitableError, split_of
+from training.curriculum import lexicon
+from training.curriculum.problem import Problem, Split, Step, UnsuitableError, split_of
 
 
 class Story:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from unmask.training.encoding import Encoder
-from unmask.training.network import Network
-from unmask.training.vocabulary import tokenizer_config
+from training.encoding import Encoder
+from training.network import Network
+from training.vocabulary import tokenizer_config
 
 
 def model_config(network: Network, encoder: Encoder) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unmask.training.attention import attend_to_all
-from unmask.training.network import Network
+from training.attention import attend_to_all
+from training.network import Network
 
 
 class PrefixCache:

@@ -7,8 +7,8 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-from unmask.training.curriculum.rows import Row
-from unmask.training.vocabulary import END_TOKEN, MASK_TOKEN, PAD_TOKEN
+from training.curriculum.rows import Row
+from training.vocabulary import END_TOKEN, MASK_TOKEN, PAD_TOKEN
 
 _WEIGHTS: Final = {"choice": 5.0, "choice_text": 2.0, "option_drill": 2.0}
 """Replies of few tokens count more, or the long chains would drown them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from unmask.training.curriculum.choice import draw_choice, draw_text_choice
-from unmask.training.curriculum.drills import Piece, draw_equation_drill, draw_option_drill
-from unmask.training.curriculum.instruction import draw_instruction
-from unmask.training.curriculum.problem import Problem
-from unmask.training.curriculum.stories import draw_problem
+from training.curriculum.choice import draw_choice, draw_text_choice
+from training.curriculum.drills import Piece, draw_equation_drill, draw_option_drill
+from training.curriculum.instruction import draw_instruction
+from training.curriculum.problem import Problem
+from training.curriculum.stories import draw_problem
 
 CHAT_START = "<|im_start|>user\n"
 CHAT_END = "<|im_end|>\n<|im_start|>assistant\n"

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from unmask.training.curriculum.choice import draw_choice
-from unmask.training.curriculum.instruction import draw_instruction
-from unmask.training.curriculum.stories import draw_problem
+from training.curriculum.choice import draw_choice
+from training.curriculum.instruction import draw_instruction
+from training.curriculum.stories import draw_problem
 
 MASK_TOKEN: Final = "|<MASK>|"
 START_TOKEN: Final = "<|im_start|>"

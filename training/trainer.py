@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from unmask.training.attention import attend_causally, attend_causally_within
-from unmask.training.batches import Batch, batches
-from unmask.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from unmask.training.encoding import Encoder
-from unmask.training.growth import grow
-from unmask.training.network import Attend, Network
-from unmask.training.optimizers import MuonAdam
-from unmask.training.recipe import Recipe
+from training.attention import attend_causally, attend_causally_within
+from training.batches import Batch, batches
+from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.encoding import Encoder
+from training.growth import grow
+from training.network import Attend, Network
+from training.optimizers import MuonAdam
+from training.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

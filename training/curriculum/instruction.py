@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from unmask.training.curriculum import lexicon
-from unmask.training.curriculum.problem import Split, split_of
+from training.curriculum import lexicon
+from training.curriculum.problem import Split, split_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from unmask.training.curriculum import lexicon
-from unmask.training.curriculum.problem import Problem, Split, Step, UnsuitableError, split_of
-from unmask.training.curriculum.stories import draw_problem
+from training.curriculum import lexicon
+from training.curriculum.problem import Problem, Split, Step, UnsuitableError, split_of
+from training.curriculum.stories import draw_problem
 
 LETTERS: Final = ("A", "B", "C", "D")
 

@@ -6,11 +6,11 @@ import dataclasses
 import functools
 from typing import Final
 
-from unmask.training.batches import BatchConfig
-from unmask.training.curriculum.rows import Mixture
-from unmask.training.mask_states import NoiseConfig
-from unmask.training.network import NetworkConfig
-from unmask.training.optimizers import OptimizerConfig
+from training.batches import BatchConfig
+from training.curriculum.rows import Mixture
+from training.mask_states import NoiseConfig
+from training.network import NetworkConfig
+from training.optimizers import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from unmask.training.encoding import Encoded
+from training.encoding import Encoded
 
 State = dict[int, float]
 """Masked position -> weight of its prediction in the loss; 0 for masked without loss."""

@@ -7,12 +7,12 @@ import random
 import re
 from typing import Final
 
-from unmask.training.curriculum.choice import draw_choice
-from unmask.training.curriculum.rows import arith_prompt
-from unmask.training.curriculum.stories import draw_problem
-from unmask.training.decoding import decode
-from unmask.training.encoding import Encoder
-from unmask.training.network import Network
+from training.curriculum.choice import draw_choice
+from training.curriculum.rows import arith_prompt
+from training.curriculum.stories import draw_problem
+from training.decoding import decode
+from training.encoding import Encoder
+from training.network import Network
 
 RANGES: Final = (20, 40, 60, 99)
 _FINAL: Final = re.compile(r"#### (-?[0-9.,]+)")

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from unmask.training.network import Network
+from training.network import Network
 
 _LAYER: Final = re.compile(r"model\.layers\.(\d+)\.(.*)")
 _BRANCH_ENDS: Final = ("self_attn.o_proj.weight", "mlp.down_proj.weight")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmask.training.network import Network
+from training.network import Network
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

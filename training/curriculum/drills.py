@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import random
 
-from unmask.training.curriculum import lexicon
-from unmask.training.curriculum.choice import LETTERS, expression, lettered
-from unmask.training.curriculum.problem import apply_operator
+from training.curriculum import lexicon
+from training.curriculum.choice import LETTERS, expression, lettered
+from training.curriculum.problem import apply_operator
 
 Piece = tuple[str, bool]
 """Text, and whether it is to be predicted."""
