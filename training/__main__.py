@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 import torch
 
-from unmask.errors import UnmaskError
 from training import progress
 from training.checkpoint import FILE_NAME
 from training.export import export
@@ -18,6 +17,7 @@ from training.recipe import RECIPES
 from training.task_files import write_task_files
 from training.trainer import StepReport, Trainer, run
 from training.vocabulary import build_tokenizer
+from unmask.errors import UnmaskError
 
 _folder = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 _recipe = click.option("--recipe", type=click.Choice(sorted(RECIPES)), default="embedded", show_default=True)

@@ -6,7 +6,6 @@ import torch
 from click.testing import CliRunner
 from tokenizers import Tokenizer
 
-from unmask.errors import UnmaskError
 from training.__main__ import main
 from training.checkpoint import FILE_NAME, load_checkpoint
 from training.growth import grow
@@ -15,6 +14,7 @@ from training.optimizers import orthogonalise
 from training.recipe import tiny
 from training.trainer import StepReport, Trainer, run
 from training.vocabulary import build_tokenizer
+from unmask.errors import UnmaskError
 
 
 @pytest.fixture(scope="module")
