@@ -36,7 +36,7 @@ from timing import Sample, clock, interleave, machine
 from unmask.cost import Demand, MachineModel, ModelShape, Work, demand_of
 from unmask.cost.demand import QUANTITIES, demand_of_ledger
 from unmask.cost.model import GIGABYTE, SHIPPED, Rates, as_text, user_file
-from unmask.evaluation.fingerprint import file_sha256
+from unmask.evaluation.lock import file_sha256
 from unmask.model.config import ModelConfig
 from unmask.model.geometry import Segment
 from unmask.model.hub import find_checkpoint
