@@ -6,9 +6,7 @@ from unmask.analysis.criteria import is_candidate
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.speeds import Speedup, speedup_of
-from unmask.analysis.statistics.correction import bonferroni_level
-from unmask.analysis.statistics.intervals import Interval
-from unmask.analysis.statistics.unpaired import unpaired_interval
+from unmask.analysis.statistics import Interval, bonferroni_level, unpaired_interval
 from unmask.analysis.words import in_points, points
 from unmask.spec.recipe import SuccessSpec
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from unmask.analysis.candidates import Candidate
 from unmask.analysis.records import Planned
-from unmask.analysis.statistics.correction import bonferroni_level
-from unmask.analysis.statistics.power import careful_discordance, samples_for_margin
+from unmask.analysis.statistics import bonferroni_level, careful_discordance, samples_for_margin
 from unmask.analysis.words import counted, listed, points
 from unmask.spec.recipe import SuccessSpec
 

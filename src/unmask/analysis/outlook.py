@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from unmask.analysis.ceilings import ANY
-from unmask.analysis.statistics.power import assumed_discordance, samples_for_margin
+from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.cost import DEVICES, ModelShape, total_price
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from unmask.analysis.statistics.intervals import Interval
+from unmask.analysis.statistics import Interval
 
 SHOWN = 12
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unmask.analysis.statistics.intervals import wilson
+from unmask.analysis.statistics import wilson
 from unmask.launch.todo import Item
 from unmask.spec.sweep import task_label
 from unmask.store.record import Record

@@ -9,7 +9,7 @@ from unmask.analysis.frontier import Point
 from unmask.analysis.guards import Finding
 from unmask.analysis.records import Entry, Experiment, Group, Timing
 from unmask.analysis.speeds import Speedup
-from unmask.analysis.statistics.intervals import Interval
+from unmask.analysis.statistics import Interval
 from unmask.analysis.verdict import Verdict
 
 

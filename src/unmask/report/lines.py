@@ -8,9 +8,7 @@ from unmask.analysis.likeness import acts, alike, control_of, likeness
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import difference
 from unmask.analysis.speeds import Speedup, speedup_of
-from unmask.analysis.statistics.correction import holm
-from unmask.analysis.statistics.intervals import Interval, wilson
-from unmask.analysis.statistics.normal import two_sided
+from unmask.analysis.statistics import Interval, holm, two_sided, wilson
 from unmask.analysis.work import reuse_fraction, work_ratio
 from unmask.report.document import Line, TaskPart
 

@@ -1,20 +1,18 @@
 """Too few samples for the claim."""
 
-import math
-
 from unmask.analysis.criteria import is_candidate
 from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.likeness import acts
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
-from unmask.analysis.statistics.intervals import wilson
-from unmask.analysis.statistics.paired import Difference
-from unmask.analysis.statistics.power import (
+from unmask.analysis.statistics import (
+    Difference,
     assumed_discordance,
     careful_discordance,
     independent_discordance,
     samples_for_margin,
     smallest_margin,
+    wilson,
 )
 from unmask.analysis.words import counted as number
 from unmask.analysis.words import percent, points
@@ -58,9 +56,8 @@ def _of(group: Group) -> Finding | None:
         return None
     visible = smallest_margin(rows, changed)
     interval = wilson(round(control.value * rows), rows)
-    shown = "no difference at all" if math.isinf(visible) else f"no difference below {points(visible)}"
     sentence = (
-        f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} {shown} ({percent(changed, 0)} of "
+        f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} no difference below {points(visible)} ({percent(changed, 0)} of "
         f"the rows {told}); {points(claim)} need {needed:,}. The accuracy of {control.configuration} itself is known "
         f"to {percent(interval.low, 0)} to {percent(interval.high, 0)}."
     )

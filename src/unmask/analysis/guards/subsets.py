@@ -6,9 +6,7 @@ from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.likeness import behaviour, subset_axis
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
-from unmask.analysis.statistics.correction import bonferroni_level
-from unmask.analysis.statistics.intervals import Interval
-from unmask.analysis.statistics.unpaired import unpaired_interval
+from unmask.analysis.statistics import Interval, bonferroni_level, unpaired_interval
 from unmask.analysis.words import listed, percent, points
 
 ABOUT = About(
