@@ -14,7 +14,7 @@ from unmask.report.numbers import MISSING, percent
 from unmask.report.sentences import analysis, leading, status, summary
 from unmask.report.subjects import subjects_of
 
-TITLES = {guard.about.id: guard.about.title for guard in GUARDS}
+TITLES = {guard.name: guard.title for guard in GUARDS}
 FEW_SUBJECTS = 12
 """Subtasks that are listed here; the page has all of them."""
 

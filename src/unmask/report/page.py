@@ -53,7 +53,7 @@ def as_page(document: Document) -> str:
         document=document,
         parts=[_part(part) for part in document.parts],
         across=across(document) if len(document.parts) > 1 else [],
-        guards={guard.about.id: guard.about for guard in GUARDS},
+        guards={guard.name: guard for guard in GUARDS},
         style=Markup(_joined("css", STYLES)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

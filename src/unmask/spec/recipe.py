@@ -119,6 +119,12 @@ class SuccessSpec(Part, frozen=True, kw_only=True):
     reject: Bounds | None = None
     """Every candidate is slower than this or loses more than that."""
 
+    def is_candidate(self, configuration: str) -> bool:
+        """Whether the criteria are about a configuration: a pattern names it, and it is not the control."""
+        return configuration != self.control and any(
+            fnmatchcase(configuration, pattern) for pattern in self.candidates
+        )
+
     def __post_init__(self) -> None:
         """Refuse criteria by which one result could be confirmed and rejected at once."""
         if not isfinite(self.confirm.speedup):
