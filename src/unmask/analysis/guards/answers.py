@@ -6,11 +6,10 @@ Knows results and their rows on disk. Speeds are in `speed.py`, criteria and cla
 from itertools import combinations
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
-from unmask.analysis.likeness import acts, alike, behaviour, control_of, likeness
+from unmask.analysis.likeness import acts, alike, behaviour, control_of, likeness, reuse_fraction
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import damage, disagreement, outcomes
-from unmask.analysis.words import between, listed, percent
-from unmask.analysis.work import reuse_fraction
+from unmask.analysis.words import between, join_words, percent
 
 FEWEST_ALIKE = 3
 """Results without a digest of their answers must agree this often: two may agree by chance."""
@@ -48,8 +47,8 @@ def _by_digest(group: Group) -> list[Finding]:
             found.append(
                 identical_results.finding(
                     "warning",
-                    f"{group.name}: {listed(entry.configuration for entry in at_work)} gave the same "
-                    f"{_row_count(at_work[0])} answers, word for word, although {listed(saved)} of the layer "
+                    f"{group.name}: {join_words(entry.configuration for entry in at_work)} gave the same "
+                    f"{_row_count(at_work[0])} answers, word for word, although {join_words(saved)} of the layer "
                     f"work was skipped.",
                     group,
                     at_work,
@@ -158,7 +157,7 @@ def _sorted_by(entries: "tuple[Entry, ...] | list[Entry]", field: str) -> dict[o
 
 def _contradicting(group: Group, entries: list[Entry], what: str) -> Finding:
     values = between([entry.value * 100 for entry in entries], "{:.2f}")
-    names = listed(entry.configuration for entry in entries)
+    names = join_words(entry.configuration for entry in entries)
     return contradiction.finding(
         "invalid", f"{group.name}: {names} {what}, but their accuracies are {values} %.", group, entries
     )
@@ -262,8 +261,8 @@ def _within(group: Group) -> list[Finding]:
             continue
         if 0 < value < 1 and min(entry.rows or 0 for entry in differing) >= FEWEST_ROWS:
             sentence = (
-                f"{group.name}: {listed(entry.configuration for entry in differing)} all answered differently and have "
-                f"exactly the same accuracy, {percent(value)}."
+                f"{group.name}: {join_words(entry.configuration for entry in differing)} all answered differently "
+                f"and have exactly the same accuracy, {percent(value)}."
             )
             found.append(stale_accuracy.finding("warning", sentence, group, differing))
     return found

@@ -6,7 +6,6 @@ Knows criteria, ceilings and the rows of results; whether the figures are sound 
 from itertools import combinations
 
 from unmask.analysis.ceilings import Bound, bound_of
-from unmask.analysis.criteria import is_candidate
 from unmask.analysis.guards.finding import Finding, guard
 from unmask.analysis.likeness import acts, behaviour, subset_axis, threshold
 from unmask.analysis.records import Entry, Group, Table
@@ -23,7 +22,7 @@ from unmask.analysis.statistics import (
     unpaired_interval,
     wilson,
 )
-from unmask.analysis.words import counted, listed, percent, points
+from unmask.analysis.words import counted, join_words, percent, points
 from unmask.analysis.words import counted as number
 from unmask.spec.recipe import SuccessSpec
 
@@ -59,14 +58,14 @@ def _criterion_beyond(group: Group, success: SuccessSpec) -> list[Finding]:
     if control is None:
         return []
     # Other decode settings take other steps, so nothing bounds them.
-    named = [entry for entry in group.entries if is_candidate(entry.configuration, success)]
+    named = [entry for entry in group.entries if success.is_candidate(entry.configuration)]
     entries = [entry for entry in named if dict(entry.decode) == dict(control.decode)]
     wanted = success.confirm.speedup
     known = _bounds(group, entries)
     short = [(entry, bound) for entry, bound in known if bound.speedup <= wanted]
     if not short:
         return []
-    names, figures = listed(entry.configuration for entry, _ in short), _bound_figures(short)
+    names, figures = join_words(entry.configuration for entry, _ in short), _bound_figures(short)
     everyone = len(short) == len(named)
     close = "so no run can confirm the hypothesis" if everyone else "so they cannot confirm the hypothesis"
     sentence = (
@@ -162,7 +161,7 @@ def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple
     success = group.experiment.success
     pairs: list[Difference] = []
     for entry in group.entries:
-        wanted = is_candidate(entry.configuration, success) if success else acts(entry)
+        wanted = success.is_candidate(entry.configuration) if success else acts(entry)
         if entry is control or not wanted:
             continue
         pair = difference(control, entry)
@@ -228,7 +227,7 @@ def _subset_finding(
     reason = "; under `output` they are equal by construction" if by_construction else ""
     sentence = f"{group.name}: {figures} differ by {points(apart)} at most{error}{reason}."
     if not apart:
-        sentence = f"{group.name}: {listed(entry.configuration for entry in entries)} are equal{reason}."
+        sentence = f"{group.name}: {join_words(entry.configuration for entry in entries)} are equal{reason}."
     reported_apart = by_construction and apart > 0
     advice = None if by_construction else "Report one figure for each k until more rows show a difference."
     return subsets_within_error.finding(

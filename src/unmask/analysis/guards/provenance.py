@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.records import Entry, Group, Table, Timing
-from unmask.analysis.words import listed
+from unmask.analysis.words import join_words
 
 MUST_AGREE: tuple[tuple[str, Severity], ...] = (
     ("weights", "invalid"),
@@ -67,7 +67,7 @@ def _apart(table: Table, timing: Timing, beside: Sequence[Timing]) -> list[Findi
         if others:
             sentence = (
                 f"timing on {timing.task}: its {key} is {mine[:SHORT]}, that of accuracy runs beside it "
-                f"{listed(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
+                f"{join_words(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
             )
             found.append(mixed_provenance.finding(severity, sentence, timing, beside))
     return found
@@ -83,8 +83,8 @@ def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Find
             usual = max(distinct, key=values.count)
             odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
             sentence = (
-                f"{name}: {len(distinct)} different values of {key} ({listed(value[:SHORT] for value in distinct)}) in "
-                f"one table; apart from the others are {listed(entry.configuration for entry in odd)}."
+                f"{name}: {len(distinct)} different values of {key} ({join_words(value[:SHORT] for value in distinct)}) "
+                f"in one table; apart from the others are {join_words(entry.configuration for entry in odd)}."
             )
             found.append(mixed_provenance.finding(severity, sentence, place, odd))
     return found

@@ -6,11 +6,10 @@ Imported tables have no timing runs: their speeds are totals of accuracy runs. E
 from statistics import median
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
-from unmask.analysis.likeness import acts, alike, distinct
+from unmask.analysis.likeness import acts, alike, distinct, reuse_fraction, work_ratio
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.speeds import FEWEST_ROUNDS
-from unmask.analysis.words import between, counted, listed, percent
-from unmask.analysis.work import reuse_fraction, work_ratio
+from unmask.analysis.words import between, counted, join_words, percent
 
 SPEED_NOISE = 1.1
 """Ratio of speeds of single runs that is still called equal."""
@@ -42,7 +41,7 @@ def controls_differ(table: Table) -> list[Finding]:
 
 
 def _results(group: Group, entries: list[Entry]) -> list[Finding]:
-    names = listed(entry.configuration for entry in entries)
+    names = join_words(entry.configuration for entry in entries)
     told = []
     digests = {entry.answers for entry in entries if entry.answers}
     if len(digests) > 1:
@@ -85,8 +84,8 @@ def _timed(timings: list[Timing]) -> list[Finding]:
         medians = [float((timing.speedup or {})["median"]) for timing in beside]
         if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
             sentence = (
-                f"Timing on {beside[0].task}: {listed(one.configuration for one in beside)} must be equally fast, but "
-                f"their speed-ups are {between(medians, '{:.3f}')} and their intervals do not meet."
+                f"Timing on {beside[0].task}: {join_words(one.configuration for one in beside)} must be equally fast, "
+                f"but their speed-ups are {between(medians, '{:.3f}')} and their intervals do not meet."
             )
             found.append(controls_differ.finding("warning", sentence, beside[0], beside))
     return found
@@ -145,7 +144,7 @@ def _outliers(
             continue
         control = place.experiment.control if isinstance(place, Group) else place.control
         severity: Severity = "invalid" if one.configuration == control else "warning"
-        names = listed(other.configuration for other, _ in rates if other is not one)
+        names = join_words(other.configuration for other, _ in rates if other is not one)
         extra = "; it is the control, so every speed-up against it is wrong" if severity == "invalid" else ""
         sentence = (
             f"{place.name if isinstance(place, Group) else place.task}: {one.configuration} ran at {rate:g} {unit}, "
@@ -284,7 +283,7 @@ def _conditions(table: Table, timing: Timing) -> list[Finding]:
     found = []
     beside = [one for one in table.timings if one.run == timing.run and one.experiment == timing.experiment]
     if told:
-        sentence = f"The timing run {timing.run} on {timing.task} had {listed(told)}."
+        sentence = f"The timing run {timing.run} on {timing.task} had {join_words(told)}."
         advice = (
             f"Repeat the timing run on a quiet machine, with nothing else on its device and at least {FEWEST_ROUNDS} "
             "repeats."
@@ -304,7 +303,7 @@ def _elsewhere(table: Table, timing: Timing, beside: list[Timing]) -> list[Findi
     if machine is None or not others:
         return []
     sentence = (
-        f"Speeds on {timing.task} were measured on {machine}, accuracies on {listed(sorted(others))}: the frontier "
+        f"Speeds on {timing.task} were measured on {machine}, accuracies on {join_words(sorted(others))}: the frontier "
         f"joins figures of different machines."
     )
     return [speed_source.finding("info", sentence, timing, beside)]
