@@ -83,8 +83,8 @@ def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Find
             usual = max(distinct, key=values.count)
             odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
             sentence = (
-                f"{name}: {len(distinct)} different values of {key} ({join_words(value[:SHORT] for value in distinct)}) "
-                f"in one table; apart from the others are {join_words(entry.configuration for entry in odd)}."
+                f"{name}: {len(distinct)} different values of {key} "
+                f"({join_words(value[:SHORT] for value in distinct)}) in one table; apart from the others are {join_words(entry.configuration for entry in odd)}."
             )
             found.append(mixed_provenance.finding(severity, sentence, place, odd))
     return found
