@@ -84,7 +84,8 @@ def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Find
             odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
             sentence = (
                 f"{name}: {len(distinct)} different values of {key} "
-                f"({join_words(value[:SHORT] for value in distinct)}) in one table; apart from the others are {join_words(entry.configuration for entry in odd)}."
+                f"({join_words(value[:SHORT] for value in distinct)}) in one table; apart "
+                f"from the others are {join_words(entry.configuration for entry in odd)}."
             )
             found.append(mixed_provenance.finding(severity, sentence, place, odd))
     return found
