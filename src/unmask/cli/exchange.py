@@ -1,15 +1,11 @@
-"""`unmask export`: results as CSV, Parquet, or the tree of summary.json that older scripts read."""
+"""`unmask export` and `unmask import`: results for other programs, and those of older scripts."""
 
 from pathlib import Path
 
 import click
 
-from unmask.cli.sweep_options import store_option
-from unmask.errors import UnmaskError
-from unmask.store.experiments import experiment_names, read_experiment
-from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
-from unmask.store.index import Listing, listing
-from unmask.store.store import Store
+from unmask import lab
+from unmask.cli.options import store_option
 
 
 @click.command(short_help="Results as CSV, Parquet or summary.json files.")
@@ -29,40 +25,29 @@ def export(experiments: tuple[str, ...], output: Path, store: Path | None) -> No
       unmask export --output results.csv
       unmask export 00_baseline --output artifacts
     """
-    place = Store.at(store)
-    found = listing(place)
-    labelled = _labelled(place, found, experiments or tuple(experiment_names(place)))
-    if not labelled:
-        raise UnmaskError(
-            f"There is no result in {place.root} to export; `unmask status` shows what is there."
-        )
-    if output.suffix == ".csv":
-        click.echo(f"{to_csv(labelled, output)} rows written to {output}.")
-    elif output.suffix == ".parquet":
-        click.echo(f"{to_parquet(labelled, output)} rows written to {output}.")
-    elif output.suffix:
-        raise UnmaskError(
-            f"{output} has an ending that is not known; use .csv, .parquet or the name of a folder."
-        )
-    else:
-        click.echo(f"{len(to_tree(place, labelled, output))} summaries written below {output}.")
+    written = lab.export(*experiments, output=output, store=store)
+    what = "summaries written below" if written.is_tree else "rows written to"
+    click.echo(f"{written.count} {what} {written.path}.")
 
 
-def _labelled(store: Store, listed: Listing, names: tuple[str, ...]) -> list[Labelled]:
-    found = []
-    for name in names:
-        experiment = read_experiment(store, name)
-        if experiment is None:
-            known = ", ".join(experiment_names(store)) or "none"
-            raise UnmaskError(f"There is no experiment {name} in {store.root}; there are {known}.")
-        for member in experiment.members:
-            if member.folder in listed.damaged:
-                raise UnmaskError(listed.damaged[member.folder])
-        found += [
-            Labelled(
-                record=listed.records[member.folder], experiment=name, configuration=member.configuration
-            )
-            for member in experiment.members
-            if member.folder in listed.records
-        ]
-    return found
+@click.command(name="import", short_help="Read results of older scripts.")
+@click.argument("folder", type=Path)
+@click.option("--name", metavar="NAME", help="What to call them. [the folder's name]")
+@store_option
+def import_summaries(folder: Path, name: str | None, store: Path | None) -> None:
+    """Read every <task>/<configuration>/summary.json below a folder as foreign results.
+
+    They are kept word by word, apart from your own runs, and never enter a table with them unasked.
+
+    \b
+    Examples:
+      unmask import experiments/00_baseline/artifacts --name seed
+      unmask check --foreign seed
+    """
+    imported = lab.import_summaries(folder, name, store=store)
+    for problem in imported.problems:
+        click.echo(f"{problem.path}: {problem.says}", err=True)
+    click.echo(f"{imported.added} summaries imported as {imported.name}, {len(imported.records)} in all.")
+    if imported.problems:
+        click.echo(f"{len(imported.problems)} files could not be read.", err=True)
+        raise click.exceptions.Exit(1)

@@ -11,12 +11,13 @@ from rich.status import Status
 from rich.table import Table
 
 from unmask import lab
-from unmask.cli.screen import console, counts, status_text
-from unmask.cli.sweep_options import selection, store_option, tell
+from unmask.cli.options import selection, store_option
+from unmask.cli.screen import console, counts, status_text, tell
 from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
+from unmask.lab.planning import Selection
 from unmask.lab.recipes import Message
-from unmask.launch import Ended, Job, Skipped, Started
+from unmask.launch import Ended, Job, Skipped, Started, Tick
 from unmask.spec.sweep import task_label
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
@@ -81,7 +82,7 @@ def run(
             f"{names[0]} is not understood; name configurations with --config, or after --force."
         )
     screen = console()
-    chosen = lab.planning.Selection(
+    chosen = Selection(
         tasks=task,
         configurations=config,
         limit=limit,
@@ -126,7 +127,7 @@ class _Bars:
         """Show one event."""
         if isinstance(event, Message):
             self._stop()
-            (self._screen.print)(event.text, markup=False)
+            self._screen.print(event.text, markup=False)
         elif isinstance(event, Waiting):
             self._waiting = self._waiting or self._screen.status("waiting for the queue")
             self._waiting.start()
@@ -138,9 +139,7 @@ class _Bars:
 
     def _open(self, event: PoolOpened) -> None:
         self._stop()
-        self._screen.print(
-            f"{event.runs} runs on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on."
-        )
+        self._screen.print(f"{event.runs} runs on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on.")
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
@@ -241,5 +240,3 @@ def _speedups(outcome: SweepOutcome) -> dict[tuple[str, str], str]:
             if timing.speedup is not None and timing.speedup.median is not None:
                 speedups[run.planned.task, name] = f"{timing.speedup.median:.2f}x"
     return speedups
-
-

@@ -3,8 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
+import click
 from rich.console import Console
 from rich.text import Text
+
+from unmask.lab.recipes import Message
 
 PLAIN_WIDTH = 140
 """Columns where no terminal says otherwise."""
@@ -45,3 +48,8 @@ def duration(seconds: float) -> str:
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def tell(message: Message) -> None:
+    """Show a sentence beside what is printed."""
+    click.echo(message.text, err=True)

@@ -5,7 +5,7 @@ stopped, what they answered is kept, and the same call goes on from there.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,7 @@ class Waiting:
 
 
 SweepEvent = Message | PoolOpened | Started | Ended | Skipped | Tick | Waiting
+Events = Generator[SweepEvent, None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def running(
         yield events
 
 
-def _after(notes: Sequence[SweepEvent], events: Iterator[SweepEvent]) -> Iterator[SweepEvent]:
+def _after(notes: Sequence[SweepEvent], events: Events) -> Events:
     yield from notes
     yield from events
 
@@ -154,7 +155,7 @@ class _Execution:
         self._plan, self._on, self._slots, self._canary = plan, on, slots, canary
         self._forecast: Forecast | None = None
 
-    def events(self) -> Iterator[SweepEvent]:
+    def events(self) -> Events:
         """Everything from the canary to the last run."""
         if self._canary is not None:
             yield from self._try_canary(self._canary)
@@ -182,9 +183,12 @@ class _Execution:
             self._on == "slurm" and bool(self._plan.to_do),
         )
 
-    def _try_canary(self, rows: int) -> Iterator[SweepEvent]:
+    def _try_canary(self, rows: int) -> Events:
         """Run the canary and refuse to go on if a guard finds anything invalid."""
-        from unmask.lab.canary import canary_runs, judge  # with the statistics, which a sweep alone does not need
+        from unmask.lab.canary import (  # with the statistics, which a sweep alone does not need
+            canary_runs,
+            judge,
+        )
 
         store, opened = self._plan.store, self._plan.opened
         small, sentence = canary_runs(self._plan, rows)
@@ -199,7 +203,7 @@ class _Execution:
                 yield from self._run_here(to_do)
         yield from map(Message, judge(opened.recipe, sweep_runs(store, small)))
 
-    def _run_here(self, runs: Sequence[SweepRun]) -> Iterator[SweepEvent]:
+    def _run_here(self, runs: Sequence[SweepRun]) -> Events:
         """Execute runs on this machine, timing runs last and alone; one that fails does not stop the others."""
         places = find_slots(self._slots)
         yield PoolOpened(len(runs), tuple(place.name for place in places))
@@ -209,7 +213,7 @@ class _Execution:
             with local_pool(commands, where, held=_is_held) as events:
                 yield from events
 
-    def _submit(self, runs: Sequence[SweepRun]) -> Iterator[SweepEvent]:
+    def _submit(self, runs: Sequence[SweepRun]) -> Events:
         """Submit runs as arrays; every job id is on record before the next array is tried."""
         store, name = self._plan.store, self._plan.experiment
         folder = (store.root / "experiments" / name / "slurm").resolve()
@@ -218,7 +222,7 @@ class _Execution:
             append_jobs(store, name, [{"job": each.job_id, "run": each.job.run} for each in array])
             yield Message(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
 
-    def _wait_for(self, runs: Sequence[SweepRun]) -> Iterator[SweepEvent]:
+    def _wait_for(self, runs: Sequence[SweepRun]) -> Events:
         """Wait until none of these runs waits or is under way any more."""
         store, planned = self._plan.store, [each.planned for each in runs]
         while True:

@@ -232,9 +232,7 @@ def _labelled(store: Store, names: Sequence[str]) -> list[Labelled]:
     return labelled
 
 
-def import_summaries(
-    folder: str | Path, name: str | None = None, *, store: StorePlace = None
-) -> Imported:
+def import_summaries(folder: str | Path, name: str | None = None, *, store: StorePlace = None) -> Imported:
     """Read every <task>/<configuration>/summary.json below a folder as foreign results, kept apart from own runs.
 
     >>> lab.import_summaries("artifacts", "seed").added       # doctest: +SKIP

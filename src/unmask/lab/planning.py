@@ -17,7 +17,7 @@ from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, job_words, open_store
 from unmask.launch import Job
 from unmask.spec.lock import Lock
-from unmask.spec.sweep import PlannedRun, sweep_of
+from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import Jobs, State, state_of
@@ -93,6 +93,10 @@ class Plan:
 
         planned = [run.planned for run in self.to_do]
         return forecast(self.opened.recipe, self.lock, planned, self.store)
+
+    def rows(self, run: SweepRun) -> int:
+        """Rows that a run asks."""
+        return rows_asked(run.planned, self.lock)
 
     def again(self) -> "Plan":
         """The same plan with the states of this moment."""
@@ -170,14 +174,10 @@ def chosen_again(runs: Sequence[SweepRun], names: Sequence[str]) -> list[SweepRu
         if not any(fnmatchcase(run.planned.configuration, name) for run in runs):
             known = ", ".join(dict.fromkeys(run.planned.configuration for run in runs))
             raise UnmaskError(f"No configuration is called {name}; there are {known}.")
-    chosen = _once(
-        run for run in runs if any(fnmatchcase(run.planned.configuration, name) for name in names)
-    )
+    chosen = _once(run for run in runs if any(fnmatchcase(run.planned.configuration, name) for name in names))
     for run in chosen:
         if run.status in ("running", "pending"):
-            raise UnmaskError(
-                f"{run.label} is {run.status}; cancel it with `unmask cancel {run.id}` first."
-            )
+            raise UnmaskError(f"{run.label} is {run.status}; cancel it with `unmask cancel {run.id}` first.")
     return chosen
 
 
