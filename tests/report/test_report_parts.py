@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from invented_store import outcome, write_store
 
-from unmask.report.across import across
+from unmask.analysis.words import MISSING
 from unmask.report.document import Document
 from unmask.report.flips import LONGEST_ANSWER, flips_of, shortened
 from unmask.report.gather import gather
-from unmask.report.heat_maps import heat_maps
 from unmask.report.lines import accuracy_interval
 from unmask.report.markdown import as_markdown
-from unmask.report.numbers import MISSING
 from unmask.report.page import as_page
+from unmask.report.tables import across, heat_maps
 from unmask.store.foreign import import_tree
 
 

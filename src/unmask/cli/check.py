@@ -70,7 +70,7 @@ def check(
         checked = {"experiments": own, "imports": others, "results": results}
         click.echo(json.dumps({**checked, "findings": [asdict(finding) for finding in findings]}))
     else:
-        reasons = {guard.about.id: guard.about.explanation for guard in GUARDS}
+        reasons = {guard.name: guard.explanation for guard in GUARDS}
         for finding in findings:
             mark = click.style(
                 f"{finding.severity}: {finding.guard}", fg=COLOURS[finding.severity], bold=True

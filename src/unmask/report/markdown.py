@@ -4,17 +4,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from unmask.analysis.criteria import asked
 from unmask.analysis.guards import GUARDS, Finding
-from unmask.analysis.words import listed
-from unmask.report.across import across
-from unmask.report.columns import columns_of
-from unmask.report.document import Document, ExperimentPart, TaskPart
-from unmask.report.numbers import MISSING, percent
+from unmask.analysis.verdict import asked
+from unmask.analysis.words import MISSING, in_percent, join_words
+from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.sentences import analysis, leading, status, summary
-from unmask.report.subjects import subjects_of
+from unmask.report.tables import across, columns_of
 
-TITLES = {guard.about.id: guard.about.title for guard in GUARDS}
+TITLES = {guard.name: guard.title for guard in GUARDS}
 FEW_SUBJECTS = 12
 """Subtasks that are listed here; the page has all of them."""
 
@@ -123,7 +120,7 @@ def _subjects(task: TaskPart, heading: str) -> Iterator[str]:
     names = [line.name for line in task.lines if line.entry.subtasks]
     yield f"{heading}# By subject (%)"
     shown = subjects[:FEW_SUBJECTS]
-    body = [[one.name, *(percent(one.values.get(name)) for name in names)] for one in shown]
+    body = [[one.name, *(in_percent(one.values.get(name)) for name in names)] for one in shown]
     yield table(["Subject", *names], body, [False, *(True for _ in names)])
     if len(subjects) > FEW_SUBJECTS:
         yield f"{len(subjects) - FEW_SUBJECTS} more subjects are in report.html."
@@ -158,7 +155,7 @@ def _verdict(part: ExperimentPart) -> Iterator[str]:
         yield "What it would take to decide:"
         yield "\n".join(f"- {escaped(sentence)}" for sentence in judged.missing)
     if part.about.missing:
-        yield f"Without a result: {escaped(listed(str(run) for run in part.about.missing))}."
+        yield f"Without a result: {escaped(join_words(str(run) for run in part.about.missing))}."
 
 
 def table(
