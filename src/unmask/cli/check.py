@@ -9,7 +9,7 @@ from textwrap import fill
 import click
 
 from unmask import lab
-from unmask.analysis.guards import GUARDS
+from unmask.analysis.guards import guards_by_name
 from unmask.cli.options import store_option
 from unmask.lab.outcomes import Checked
 
@@ -57,17 +57,17 @@ def check(
 
 
 def _show(checked: Checked, explain: bool) -> None:
-    reasons = {guard.name: guard.explanation for guard in GUARDS}
+    guards = guards_by_name()
     for finding in checked.findings:
         mark = click.style(f"{finding.severity}: {finding.guard}", fg=COLOURS[finding.severity], bold=True)
         click.echo(f"{mark} ({finding.experiment})")
         click.echo(_indented(finding.sentence))
         if explain:
-            click.echo(_indented(reasons[finding.guard]))
+            click.echo(_indented(guards[finding.guard].explanation))
         click.echo(_indented(f"What to do: {finding.advice}") + "\n")
     tally: Counter[str] = Counter(finding.severity for finding in checked.findings)
     found = ", ".join(f"{tally[severity]} {severity}" for severity in COLOURS if tally[severity])
-    click.echo(f"{checked.results} results, {len(GUARDS)} guards: {found or 'nothing found'}.")
+    click.echo(f"{checked.results} results, {len(guards)} guards: {found or 'nothing found'}.")
 
 
 def _indented(text: str) -> str:
