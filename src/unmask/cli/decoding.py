@@ -131,7 +131,7 @@ class Bar(AbstractContextManager["Bar"]):
     def step(self, event: "StepEvent") -> None:
         """Count the positions made known, within the answer's budget."""
         index = event.request
-        self.tokens[index] = min(self.tokens[index] + len(event.columns), self.budgets[index])
+        self.tokens[index] = min(self.tokens[index] + len(event.positions), self.budgets[index])
         self._show()
 
     def finished(self, event: "Finished") -> None:

@@ -51,8 +51,8 @@ class LiveView(AbstractContextManager["LiveView"]):
 
     def step(self, event: "StepEvent") -> None:
         """Take in a step, and draw if the last frame is old enough."""
-        self.known.update(zip(event.columns, event.tokens, strict=True))
-        self.fresh.update(event.columns)
+        self.known.update(zip(event.positions, event.tokens, strict=True))
+        self.fresh.update(event.positions)
         forwards = event.step + 1
         self.footer = (
             f"step {forwards} ({event.kind.value}) | {len(self.known)} tokens | "
