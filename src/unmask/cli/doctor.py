@@ -58,7 +58,7 @@ def _disk() -> Finding:
 
 
 def _token() -> Finding:
-    from unmask.evaluation.access import has_token
+    from unmask.evaluation.task_data import has_token
 
     says = "present" if has_token() else "none: only GPQA and private checkpoints need one"
     return Finding("hub token", None, says)
@@ -68,14 +68,14 @@ def _data(tasks: str | None, folder: Path | None) -> list[Finding]:
     if not tasks:
         says = f"{folder} for all that lies there, the hub for the rest" if folder else "taken from the hub"
         return [Finding("data", None, says)]
-    from unmask.evaluation.definitions import check_names
+    from unmask.evaluation.task_files import check_names
 
     return [_task(name, folder) for name in check_names(tasks.split(","))]
 
 
 def _task(name: str, folder: Path | None) -> Finding:
     from unmask.evaluation.catalogue import members_of
-    from unmask.evaluation.definitions import local_files
+    from unmask.evaluation.task_files import local_files
 
     try:
         for source in members_of(name):

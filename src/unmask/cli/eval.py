@@ -22,8 +22,8 @@ from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:
-    from unmask.evaluation.preflight import Loaded
     from unmask.evaluation.run import Outcome
+    from unmask.evaluation.task_data import Loaded
     from unmask.spec.lock import Lock
 
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
@@ -140,7 +140,7 @@ def _check(asked: Asked) -> Checked:
     spec.resolved_block_size(read_config(small).block_size)
 
     from unmask.evaluation.lock import check_lock
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     commits = locked.datasets if locked else None
     loaded = load_tasks(asked.tasks.split(","), asked.data, asked.limit, asked.allow_code, commits)
@@ -178,7 +178,7 @@ def _run(asked: Asked, checked: Checked) -> "Outcome":
 
 def _offline_from(file: Path) -> "Lock":
     """Read a lock, and keep everything from now on away from the network."""
-    from unmask.evaluation.preflight import work_offline
+    from unmask.evaluation.task_data import work_offline
     from unmask.spec.lock import read_lock
 
     locked = read_lock(file)

@@ -10,12 +10,11 @@ from typing import Any
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import groups
+from unmask.evaluation.catalogue import groups, headline, metric_of
 from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
-from unmask.evaluation.metrics import headline, metric_of
-from unmask.evaluation.preflight import Loaded, tasks_of
 from unmask.evaluation.sandbox import isolation
+from unmask.evaluation.task_data import Loaded, tasks_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,40 @@
 """The throughput contract (docs/contracts.md): what is inside the clock, what is counted, what is apart.
 
 Inside the clock is the decoding alone. Counted are accepted tokens: no prompt, no padding, a stop token
-once. Answers that come from a cache never reach this file, so they cannot enter a speed.
+once. Answers that come from a cache never reach this file, so they cannot enter a speed. Beside the clock it
+reads peak memory and what else the machine did meanwhile. It does not know tasks or configurations.
 """
 
+import os
 import resource
+import shutil
+import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from statistics import median
 from typing import Any
 
+import psutil
 import torch
 
-from unmask.cost.median import Interval, median_interval
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
-from unmask.engine.prompt import Request
 from unmask.engine.score import Scores
 from unmask.engine.step_plan import Kind
-from unmask.errors import UnmaskError
-from unmask.spec import DecodeSpec
 
 Clock = Callable[[], float]
 Events = Iterator[StepEvent | Finished]
+BUSY_PERCENT = 20.0
+"""A process that uses more of a core than this disturbs a measurement."""
+GPU_FIELDS = (
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks_throttle_reasons.active",
+    "temperature.gpu",
+    "utilization.gpu",
+)
+TIMEOUT = 10.0
 
 
 @dataclass(slots=True)
@@ -116,85 +126,23 @@ class Meter:
     def scored(self, score: Callable[[], Scores], tokens: int) -> Scores:
         """Time one call of the scorer."""
         start = self.clock()
-        found = score()
+        answer = score()
         total = self.scoring
         total.seconds += self.clock() - start
-        total.requests += len(found.scores)
+        total.requests += len(answer.scores)
         total.tokens += tokens
-        total.forwards += sum(sum(ledger.steps().values()) for ledger in found.ledgers)
-        total.rows += sum(sum(ledger.rows().values()) for ledger in found.ledgers)
-        return found
+        total.forwards += sum(sum(ledger.steps().values()) for ledger in answer.ledgers)
+        total.rows += sum(sum(ledger.rows().values()) for ledger in answer.ledgers)
+        return answer
 
     def summary(self) -> dict[str, Any]:
         """Everything, with what was not done left out."""
-        found: dict[str, Any] = {"seconds_outside_the_clock": dict(self.phases)}
+        parts: dict[str, Any] = {"seconds_outside_the_clock": dict(self.phases)}
         if self.decoding.requests:
-            found["decoding"] = self.decoding.summary()
+            parts["decoding"] = self.decoding.summary()
         if self.scoring.requests:
-            found["scoring"] = self.scoring.summary()
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """A timing run: every batch decoded once to warm up, then `repeats` times on the clock."""
-
-    batches: int
-    repeats: int
-    tokens_per_second: float
-    """Median over batches and repeats."""
-    interval: Interval
-    prefill_seconds: float
-    """Median of a batch."""
-    decode_seconds: float
-    """Median of a batch."""
-    tokens_per_forward: float
-    warm_up_seconds: float
-    peak_memory: dict[str, Any]
-
-
-def measure(
-    engine: Engine,
-    requests: Sequence[Request],
-    decode: DecodeSpec,
-    policy: Any = None,
-    batch_size: int = 16,
-    repeats: int = 3,
-    clock: Clock = time.perf_counter,
-) -> Speed:
-    """Measure a speed by the contract, or refuse when a timed run gives other ids than its warm-up."""
-    if not requests or repeats < 1 or batch_size < 1:
-        raise UnmaskError("A timing run needs at least one request, one repeat and a batch of one.")
-    batches = [list(requests[i : i + batch_size]) for i in range(0, len(requests), batch_size)]
-    warm = Meter(clock)
-    with warm.phase("warm_up"):
-        expected = [_ids(engine.stream(batch, decode, policy, batch_size)) for batch in batches]
-    reset_peak_memory(engine)
-    runs: list[Decoding] = []
-    for _ in range(repeats):
-        for batch, ids in zip(batches, expected, strict=True):
-            meter = Meter(clock)
-            if _ids(meter.timed(engine.stream(batch, decode, policy, batch_size))) != ids:
-                raise UnmaskError(
-                    "A timed run gave other tokens than its warm-up, so its speed means nothing."
-                )
-            runs.append(meter.decoding)
-    rates = [_rate(run.tokens, run.seconds) or 0.0 for run in runs]
-    return Speed(
-        batches=len(batches),
-        repeats=repeats,
-        tokens_per_second=median(rates),
-        interval=median_interval(rates),
-        prefill_seconds=median(run.prefill_seconds for run in runs),
-        decode_seconds=median(run.decode_seconds for run in runs),
-        tokens_per_forward=sum(run.tokens for run in runs) / sum(run.forwards for run in runs),
-        warm_up_seconds=warm.phases["warm_up"],
-        peak_memory=peak_memory(engine),
-    )
-
-
-def _ids(events: Iterable[StepEvent | Finished]) -> dict[int, list[int]]:
-    return {event.request: event.generation.ids for event in events if isinstance(event, Finished)}
+            parts["scoring"] = self.scoring.summary()
+        return parts
 
 
 def reset_peak_memory(engine: Engine) -> None:
@@ -213,3 +161,70 @@ def peak_memory(engine: Engine) -> dict[str, Any]:
 
 def _rate(count: float, per: float) -> float | None:
     return count / per if per else None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """The state of the machine when the clock started."""
+
+    load: float
+    spent: dict[int, float]
+    """CPU seconds of every other process so far."""
+    started: float
+    gpu: list[dict[str, str]]
+
+    @classmethod
+    def now(cls) -> "MachineState":
+        """Read it."""
+        return cls(_load(), _cpu_seconds(), time.monotonic(), _gpus())
+
+    def until_now(self) -> dict[str, Any]:
+        """What else the machine did since then: load, other busy processes, a GPU's clocks."""
+        elapsed = max(time.monotonic() - self.started, 1e-9)
+        now = _cpu_seconds()
+        used = {pid: 100 * (spent - self.spent.get(pid, 0.0)) / elapsed for pid, spent in now.items()}
+        return {
+            "load_before": self.load,
+            "load_after": _load(),
+            "other_processes": sum(share > BUSY_PERCENT for share in used.values()),
+            "other_cpu_percent": round(sum(used.values()), 1),
+            "clocks": {"before": self.gpu, "after": _gpus()},
+            "throttled": _throttled([*self.gpu, *_gpus()]),
+        }
+
+
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
+def _cpu_seconds() -> dict[int, float]:
+    """CPU seconds of every process but this one, as far as they may be seen."""
+    seconds = {}
+    for process in psutil.process_iter(["cpu_times"]):
+        times = process.info["cpu_times"]
+        if times is not None and process.pid != os.getpid():
+            seconds[process.pid] = times.user + times.system
+    return seconds
+
+
+def _gpus() -> list[dict[str, str]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [
+        dict(zip(GPU_FIELDS, (part.strip() for part in line.split(",")), strict=False))
+        for line in told.splitlines()
+    ]
+
+
+def _throttled(readings: list[dict[str, str]]) -> bool | None:
+    """Whether any reading names a reason for throttling; None where nothing can be read."""
+    reasons = [reading.get("clocks_throttle_reasons.active", "") for reading in readings]
+    masks = [int(reason, 16) for reason in reasons if reason.startswith("0x")]
+    # Bit 0 only says that the GPU is idle.
+    return any(mask & ~1 for mask in masks) if masks else None
