@@ -9,8 +9,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from unmask.cli.results import as_lines, write_atomically
+from unmask.cli.generate import as_lines
 from unmask.errors import UnmaskError
+from unmask.store.files import write_atomically
 
 if TYPE_CHECKING:
     from unmask.evaluation.run import Outcome

@@ -1,18 +1,22 @@
 """What is to be answered: prompts from arguments, token ids or JSON lines, each remembered by its place.
 
-Reads and checks everything before weights are loaded, so that a bad line is reported by its number at once.
+Reads, encodes and checks everything before weights are loaded, so that a bad line is reported by its number at
+once. How a prompt becomes token ids is known to engine/prompt.py.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import click
 import msgspec
 
+from unmask.cli.options import CheckpointOptions, F, chat_option
 from unmask.engine.prompt import PromptEncoder, Request, as_requests
 from unmask.errors import UnmaskError
+from unmask.model.checkpoint import Checkpoint
+from unmask.model.token_files import mask_token_of
 from unmask.spec import build
 
 Identity = int | str
@@ -43,10 +47,34 @@ class NumberedRequest:
     request: Request
 
 
+def prompt_options(command: F) -> F:
+    """Add the three ways of giving prompts, and --chat or --raw."""
+    for option in (
+        chat_option,
+        click.option(
+            "--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input."
+        ),
+        click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable."),
+        click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_prompts(texts: Sequence[str], ids: Sequence[str], source: str | None) -> list[NumberedRequest]:
+    """Prompts in the one way that they were given."""
+    if sum(map(bool, (texts, ids, source))) != 1:
+        raise click.UsageError("Give prompts in one way: as arguments, with --ids, or with --input.")
+    return from_lines(source) if source else from_arguments(texts, ids)
+
+
 def from_arguments(texts: Iterable[str], ids: Iterable[str]) -> list[NumberedRequest]:
     """Prompts written on the command line."""
     prompts: list[str | list[int]] = [*texts, *map(_parse_ids, ids)]
-    return [NumberedRequest(number, f"Prompt {number}", Request(prompt)) for number, prompt in enumerate(prompts, 1)]
+    return [
+        NumberedRequest(number, f"Prompt {number}", Request(prompt))
+        for number, prompt in enumerate(prompts, 1)
+    ]
 
 
 def from_lines(source: str) -> list[NumberedRequest]:
@@ -96,10 +124,20 @@ def _parse_ids(text: str) -> list[int]:
 
 
 def encoded(
-    requests: Iterable[NumberedRequest], encoder: PromptEncoder, chat: bool
+    requests: Sequence[NumberedRequest],
+    checkpoint: Checkpoint,
+    options: CheckpointOptions,
+    chat: bool | None,
 ) -> list[NumberedRequest]:
     """The same requests with token ids for prompts, or one sentence that names the place of a bad one."""
-    return [_encoded(each, encoder, chat) for each in requests]
+    mask_token = mask_token_of(checkpoint.config, checkpoint.folder, options.mask_token_id)
+    encoder = PromptEncoder(checkpoint.config, mask_token, lambda: checkpoint.tokenizer)
+    return [_encoded(request, encoder, bool(chat)) for request in requests]
+
+
+def holds_text(requests: Iterable[NumberedRequest]) -> bool:
+    """Whether any prompt is text, to which a chat template could be applied."""
+    return any(isinstance(numbered.request.prompt, str) for numbered in requests)
 
 
 def _encoded(numbered: NumberedRequest, encoder: PromptEncoder, chat: bool) -> NumberedRequest:
