@@ -121,7 +121,7 @@ def _show(
 ) -> None:
     answers = _answers(decoded)
     if output:
-        write_atomically(output, as_lines(answers))
+        write_atomically(output, _as_lines(answers))
     if as_json:
         document = {
             "model": str(engine.folder),
@@ -138,7 +138,7 @@ def _show(
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not output:
-        click.echo(as_lines(answers) if lines else _texts(decoded), nl=not lines)
+        click.echo(_as_lines(answers) if lines else _texts(decoded), nl=not lines)
     click.echo(_summary(decoded), err=True)
 
 
@@ -158,7 +158,7 @@ def _answers(decoded: Decoded) -> list[dict[str, Any]]:
     ]
 
 
-def as_lines(values: Iterable[dict[str, Any]]) -> str:
+def _as_lines(values: Iterable[dict[str, Any]]) -> str:
     """JSON lines."""
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 

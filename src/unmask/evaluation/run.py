@@ -29,7 +29,7 @@ class Outcome:
 def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool = False) -> Outcome:
     """Run all tasks and sum them up."""
     if options.chat and not lm.engine.tokenizer.has_chat_template:
-        raise UnmaskError("The checkpoint has no chat template; leave out --apply-chat-template.")
+        raise UnmaskError("The checkpoint has no chat template; leave out --chat.")
     _check_estimator(lm, loaded, options)
     returned = _timed(lm, loaded, options, allow_code)
     info = lm.get_model_info()
