@@ -4,10 +4,11 @@ Heat maps are tables as well, not pictures: they are read aloud, sorted into a p
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unmask.analysis.likeness import acts
+from unmask.analysis.verdict import Answer
 from unmask.analysis.words import MISSING, TIMES, count, duration, in_percent, probability, rate, span, times
 from unmask.report.document import Document, ExperimentPart, Line, TaskPart, best_point
 
@@ -22,63 +23,19 @@ class Cell:
     sort: float | str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a table."""
+    """One column of a task's table: in results.md, in report.html and, if it is `brief`, where `unmask run` ends."""
 
     heading: str
-    unit: str
+    """`{control}` stands for the name of the task's control."""
+    unit: str = ""
     explanation: str
     cell: Callable[[Line], Cell]
+    applies: Callable[[TaskPart], bool] = lambda _: True
+    """Whether it has something to say about a task."""
     is_number: bool = True
-
-
-def columns_of(task: TaskPart) -> list[Column]:
-    """The columns that have something to say about a task."""
-    control = task.control.configuration if task.control else "the control"
-    paired = any(line.loss is not None and line.loss.paired for line in task.lines)
-    timed = any(line.timing is not None for line in task.lines)
-    foreign = any(line.entry.foreign for line in task.lines)
-    unit = "tokens/s" if task.generates else "requests/s"
-    found = [
-        Column("Configuration", "", "Its name in the recipe.", _name, is_number=False),
-        Column("Accuracy", "%", "With Wilson's 95 % interval.", _accuracy),
-    ]
-    if any(line.loss is not None for line in task.lines):
-        paired_by = "Paired by row, 95 % interval." if paired else "Not paired (Newcombe's 95 % interval)."
-        meaning = f"The control's accuracy minus this one's; positive is a loss. {paired_by}"
-        found.append(Column(f"Drop vs {control}", "points", meaning, _drop))
-    if paired:
-        found.append(
-            Column(
-                "p",
-                "Holm",
-                "Exact McNemar test, corrected by Holm's method over all comparisons of the table.",
-                _p_value,
-            )
-        )
-    if any(line.skipped is not None for line in task.lines):
-        found.append(Column("Work skipped", "%", "Share of the layer work that was not done.", _skipped))
-    if any(line.entry.seconds is not None for line in task.lines):
-        meaning = "Of the accuracy run; a total, never evidence of a speed."
-        found.append(Column("Total time", "", meaning, _time))
-    if task.generates:
-        found.append(Column("Tokens", "", "Accepted tokens of all answers.", _tokens))
-    if timed:
-        found += [
-            Column("Speed", unit, "Median over the rounds of the timing run.", _rate),
-            Column(
-                f"Speed-up vs {control}",
-                TIMES,
-                "Median of ratios in the same round, 95 % interval.",
-                _speedup,
-            ),
-        ]
-    elif foreign and any(line.rate for line in task.lines):
-        found.append(
-            Column("Imported speed", "tokens/s", "Total of one accuracy run: it can rank nothing.", _rate)
-        )
-    return found
+    brief: bool = False
 
 
 def _name(line: Line) -> Cell:
@@ -104,22 +61,6 @@ def _drop(line: Line) -> Cell:
     return Cell(in_percent(line.loss.value), span(bounds.low, bounds.high), line.loss.value)
 
 
-def _p_value(line: Line) -> Cell:
-    return Cell(probability(line.p_value), "", line.p_value)
-
-
-def _skipped(line: Line) -> Cell:
-    return Cell(in_percent(line.skipped), "", line.skipped)
-
-
-def _time(line: Line) -> Cell:
-    return Cell(duration(line.entry.seconds), "", line.entry.seconds)
-
-
-def _tokens(line: Line) -> Cell:
-    return Cell(count(line.entry.tokens), "", line.entry.tokens)
-
-
 def _rate(line: Line) -> Cell:
     return Cell(rate(line.rate), "", line.rate)
 
@@ -129,11 +70,128 @@ def _speedup(line: Line) -> Cell:
         return Cell("1", "", 1.0)
     if line.speedup is None:
         return Cell(MISSING, "", None)
-    return Cell(
-        times(line.speedup.value),
-        line.speedup.bounds,
-        line.speedup.value,
-    )
+    return Cell(times(line.speedup.value), line.speedup.bounds, line.speedup.value)
+
+
+def _is_paired(task: TaskPart) -> bool:
+    return any(line.loss is not None and line.loss.paired for line in task.lines)
+
+
+def _is_compared(task: TaskPart) -> bool:
+    return any(line.loss is not None for line in task.lines)
+
+
+def _is_timed(task: TaskPart) -> bool:
+    return any(line.timing is not None for line in task.lines)
+
+
+def _has_imported_speeds(task: TaskPart) -> bool:
+    return not _is_timed(task) and any(line.entry.foreign and line.rate for line in task.lines)
+
+
+COLUMNS = (
+    Column(
+        heading="Configuration",
+        explanation="Its name in the recipe.",
+        cell=_name,
+        is_number=False,
+        brief=True,
+    ),
+    Column(
+        heading="Accuracy",
+        unit="%",
+        explanation="With Wilson's 95 % interval.",
+        cell=_accuracy,
+        brief=True,
+    ),
+    Column(
+        heading="Drop vs {control}",
+        unit="points",
+        explanation=(
+            "The control's accuracy minus this one's; positive is a loss. Paired by row, 95 % interval."
+        ),
+        cell=_drop,
+        applies=_is_paired,
+        brief=True,
+    ),
+    Column(
+        heading="Drop vs {control}",
+        unit="points",
+        explanation=(
+            "The control's accuracy minus this one's; positive is a loss. Not paired (Newcombe's 95 % interval)."
+        ),
+        cell=_drop,
+        applies=lambda task: _is_compared(task) and not _is_paired(task),
+        brief=True,
+    ),
+    Column(
+        heading="p",
+        unit="Holm",
+        explanation="Exact McNemar test, corrected by Holm's method over all comparisons of the table.",
+        cell=lambda line: Cell(probability(line.p_value), "", line.p_value),
+        applies=_is_paired,
+    ),
+    Column(
+        heading="Work skipped",
+        unit="%",
+        explanation="Share of the layer work that was not done.",
+        cell=lambda line: Cell(in_percent(line.skipped), "", line.skipped),
+        applies=lambda task: any(line.skipped is not None for line in task.lines),
+        brief=True,
+    ),
+    Column(
+        heading="Total time",
+        explanation="Of the accuracy run; a total, never evidence of a speed.",
+        cell=lambda line: Cell(duration(line.entry.seconds), "", line.entry.seconds),
+        applies=lambda task: any(line.entry.seconds is not None for line in task.lines),
+    ),
+    Column(
+        heading="Tokens",
+        explanation="Accepted tokens of all answers.",
+        cell=lambda line: Cell(count(line.entry.tokens), "", line.entry.tokens),
+        applies=lambda task: task.generates,
+    ),
+    Column(
+        heading="Speed",
+        unit="tokens/s",
+        explanation="Median over the rounds of the timing run.",
+        cell=_rate,
+        applies=lambda task: _is_timed(task) and task.generates,
+    ),
+    Column(
+        heading="Speed",
+        unit="requests/s",
+        explanation="Median over the rounds of the timing run.",
+        cell=_rate,
+        applies=lambda task: _is_timed(task) and not task.generates,
+    ),
+    Column(
+        heading="Speed-up vs {control}",
+        unit=TIMES,
+        explanation="Median of ratios in the same round, 95 % interval.",
+        cell=_speedup,
+        applies=_is_timed,
+        brief=True,
+    ),
+    Column(
+        heading="Imported speed",
+        unit="tokens/s",
+        explanation="Total of one accuracy run: it can rank nothing.",
+        cell=_rate,
+        applies=_has_imported_speeds,
+    ),
+)
+"""All columns of a task's table, in their order. A new one is one entry here."""
+
+
+def columns_of(task: TaskPart, brief: bool = False) -> list[Column]:
+    """The columns that have something to say about a task, under headings that name its control."""
+    control = task.control.configuration if task.control else "the control"
+    return [
+        replace(column, heading=column.heading.format(control=control))
+        for column in COLUMNS
+        if column.applies(task) and (column.brief or not brief)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +208,8 @@ class Across:
     """The fastest configuration that surely stays within the budget of accuracy."""
     drop: str
     speedup: str
-    verdict: str
+    answer: Answer | None
+    """Of the verdict, where its criteria are about this task."""
     invalid: int
     warnings: int
 
@@ -173,15 +232,15 @@ def _across_rows(part: ExperimentPart) -> Iterator[Across]:
             best=best.configuration if best else MISSING,
             drop=in_percent(best.loss.value if best and best.loss else None),
             speedup=times(best.gain if best else None),
-            verdict=_answer(part, task),
+            answer=_answer(part, task),
             invalid=found.count("invalid"),
             warnings=found.count("warning"),
         )
 
 
-def _answer(part: ExperimentPart, task: TaskPart) -> str:
+def _answer(part: ExperimentPart, task: TaskPart) -> Answer | None:
     judged = part.verdict
-    return judged.answer if judged and judged.criteria.task == task.group.task else MISSING
+    return judged.answer if judged and judged.criteria.task == task.group.task else None
 
 
 PREFERRED = ("k", "layers")

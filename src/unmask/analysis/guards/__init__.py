@@ -8,7 +8,7 @@ from unmask.analysis.guards import answers, claims, provenance, speed
 from unmask.analysis.guards.finding import ORDER, Finding, Guard, Severity, guard
 from unmask.analysis.records import Table
 
-__all__ = ["GUARDS", "ORDER", "Finding", "Guard", "Severity", "guard", "run_guards"]
+__all__ = ["GUARDS", "ORDER", "Finding", "Guard", "Severity", "guard", "guards_by_name", "run_guards"]
 
 GUARDS: tuple[Guard, ...] = (
     answers.identical_results,
@@ -27,6 +27,11 @@ GUARDS: tuple[Guard, ...] = (
     claims.subsets_within_error,
     claims.no_threshold_curve,
 )
+
+
+def guards_by_name() -> dict[str, Guard]:
+    """All guards by their names, in the order of the table."""
+    return {guard.name: guard for guard in GUARDS}
 
 
 def run_guards(table: Table) -> list[Finding]:
