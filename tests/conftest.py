@@ -1,11 +1,36 @@
-"""Settings of every test: one thread, so that timings and rounding do not depend on the machine's cores,
-and hypothesis without randomness or deadlines, so that a failure is there again tomorrow."""
+"""Settings of every test: one thread, so that rounding does not depend on the machine's cores, and random examples
+whose seed is made of the commit: each commit tries new ones, and a failure is there again on the same commit."""
 
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
 import torch
 from hypothesis import settings
 
+import unmask
+
 torch.set_num_threads(1)
-settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=12
-)
-settings.load_profile("repeatable")
+settings.register_profile("by_commit", deadline=None, print_blob=True, database=None, max_examples=12)
+settings.load_profile("by_commit")
+
+
+def seed_of_the_commit() -> int:
+    """A number made of the commit that is checked out, or of the version where there is no repository."""
+    command = ["git", "rev-parse", "HEAD"]
+    asked = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    origin = asked.stdout.strip() if asked.returncode == 0 else unmask.__version__
+    return int(sha256(origin.encode()).hexdigest()[:8], 16)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give hypothesis its seed, unless `--hypothesis-seed` already does."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seed_of_the_commit())
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Name the seed, so that a failure can be repeated on another commit."""
+    return f"examples drawn with --hypothesis-seed={config.option.hypothesis_seed}"

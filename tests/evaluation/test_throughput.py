@@ -1,20 +1,27 @@
 """The throughput contract on a clock that the tests wind themselves."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from fake_clock import FakeClock
 
-from checkpoints import small_model
 from unmask.cost import Ledger, Work
 from unmask.engine.events import Finished, Generation, StepEvent
-from unmask.engine.prompt import Request
 from unmask.engine.score import Score, Scores
 from unmask.engine.step_plan import FULL, Kind
-from unmask.errors import UnmaskError
-from unmask.evaluation.throughput import Meter, measure, median_interval
-from unmask.spec import DecodeSpec
+from unmask.evaluation.throughput import Meter
+
+
+class FakeClock:
+    """Stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def ledger(*kinds: str) -> Ledger:
@@ -85,61 +92,3 @@ def test_scoring_has_figures_of_its_own() -> None:
         "tokens_per_second": 1.5,
     }
     assert "decoding" not in meter.summary()
-
-
-class TickingEngine:
-    """Decodes with a real engine while every event takes a second of the fake clock; warm-up takes ten."""
-
-    def __init__(self, clock: FakeClock, drift: bool = False) -> None:
-        self.engine = small_model().engine
-        self.transformer = self.engine.transformer
-        self.clock = clock
-        self.calls = 0
-        self.drift = drift
-
-    def stream(self, requests: Any, *settings: Any) -> Iterator[StepEvent | Finished]:
-        self.calls += 1
-        pace = 10 if self.calls <= 2 else 1
-        shifted = [Request([*request.prompt, self.calls]) for request in requests]
-        for event in self.engine.stream(shifted if self.drift else requests, *settings):
-            self.clock.work(pace)
-            yield event
-
-
-def timing_run(engine: Any, clock: FakeClock, **options: Any) -> Any:
-    requests = [Request([number, 2, 3]) for number in range(1, 4)]
-    return measure(engine, requests, DecodeSpec(max_new_tokens=8), batch_size=2, clock=clock, **options)
-
-
-def test_a_timing_run_leaves_its_warm_up_out() -> None:
-    clock = FakeClock()
-    engine = TickingEngine(clock)
-    speed = timing_run(engine, clock, repeats=3)
-    assert (speed.batches, speed.repeats, engine.calls) == (2, 3, 8)
-    assert speed.warm_up_seconds > speed.decode_seconds * 5
-    assert speed.interval.low <= speed.tokens_per_second <= speed.interval.high
-    assert 0 < speed.tokens_per_second < 8
-    assert speed.tokens_per_forward > 0
-    assert speed.peak_memory["bytes"] > 0
-
-
-def test_timed_ids_must_be_those_of_the_warm_up() -> None:
-    clock = FakeClock()
-    with pytest.raises(UnmaskError, match="other tokens than its warm-up"):
-        timing_run(TickingEngine(clock, drift=True), clock)
-
-
-@pytest.mark.parametrize("options", [{"repeats": 0}])
-def test_a_timing_run_needs_something_to_time(options: dict[str, Any]) -> None:
-    clock = FakeClock()
-    with pytest.raises(UnmaskError, match="at least one"):
-        timing_run(TickingEngine(clock), clock, **options)
-
-
-def test_the_interval_of_a_median_by_order_statistics() -> None:
-    ten = median_interval([float(value) for value in range(10, 0, -1)])
-    assert (ten.low, ten.high) == (2, 9)
-    assert ten.coverage == pytest.approx(1 - 2 * (1 + 10) / 1024)
-    three = median_interval([3.0, 1.0, 2.0])
-    assert (three.low, three.high, three.coverage) == (1, 3, 0.75)
-    assert median_interval([5.0]).coverage == 0

@@ -5,7 +5,6 @@ Knows recipes and locks. Nothing is run and nothing is written.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from unmask.analysis.ceilings import ANY
 from unmask.analysis.statistics.power import assumed_discordance, samples_for_margin
@@ -102,13 +101,9 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     success = recipe.success
     if success is None:
         return None
-    points = {point.name: point for point in recipe.expanded()}
-    control = points.pop(success.control)
-    candidates = [
-        point
-        for name, point in points.items()
-        if any(fnmatchcase(name, pattern) for pattern in success.candidates)
-    ]
+    points = recipe.expanded()
+    control = next(point for point in points if point.name == success.control)
+    candidates = [point for point in points if success.is_candidate(point.name)]
     # Other decode settings mean other steps, and of those no ceiling is known.
     if any(recipe.decode_of(point) != recipe.decode_of(control) for point in candidates):
         return None

@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from unmask.errors import UnmaskError
-from unmask.spec.names import NAME
-from unmask.spec.recipe import RECIPE_FILE
+from unmask.spec.recipe import NAME, RECIPE_FILE
 from unmask.store.files import write_atomically
 
 TEMPLATES = Path(__file__).parents[1] / "assets" / "experiment"

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE
@@ -17,6 +17,9 @@ from unmask.launch.todo import Item, items_of, still_to_do
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import sweep_of, task_label
 from unmask.store.store import Store
+
+if TYPE_CHECKING:
+    from unmask.analysis.forecast import Forecast
 
 
 @click.command(short_help="What a recipe would run, and what it can show.")
@@ -73,6 +76,7 @@ def plan(
                             "kind": item.planned.kind,
                             "status": item.state.status,
                             "reason": item.state.reason,
+                            "expected_seconds": expected.seconds.get(item.run.id) if expected else None,
                         }
                         for item in items
                     ],
@@ -88,12 +92,9 @@ def plan(
     screen.print(_grid(items, found))
     screen.print(f"{len(items)} runs: {counts(items)}.")
     if todo:
-        guess = (
-            f"about {duration(expected.total)} one after the other, by {expected.basis}"
-            if expected
-            else _work(todo, lock, found)
+        screen.print(
+            f"To do: {len(todo)} runs, {_time_needed(expected) if expected else _work(todo, lock, found)}."
         )
-        screen.print(f"To do: {len(todo)} runs, {guess}.")
     for group in found.equal:
         screen.print(f"Equal by construction (controls): {', '.join(group)}.")
     if found.beyond:
@@ -138,6 +139,11 @@ def _grid(items: list[Item], found: Any) -> Table:
     return table
 
 
+def _time_needed(expected: "Forecast") -> str:
+    rest = f"; not counted: {expected.unknown}, of which nothing like it was run" if expected.unknown else ""
+    return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
+
+
 def _work(todo: list[Item], lock: Lock, found: Any) -> str:
     from unmask.analysis.outlook import rows_of
 
@@ -148,8 +154,8 @@ def _work(todo: list[Item], lock: Lock, found: Any) -> str:
         if item.planned.kind == "accuracy"
     )
     return (
-        f"{rows} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown before "
-        "the first run"
+        f"{rows} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
+        "try `unmask run RECIPE --canary 10`"
     )
 
 

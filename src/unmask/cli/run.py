@@ -195,9 +195,9 @@ def _against(
     if expected is None:
         return None
     predicted = actual = 0.0
-    for item, seconds in zip(started, expected.seconds, strict=True):
-        result = results.get(item.run.name)
-        if result is not None and result.seconds and not result.answers.resumed:
+    for item in started:
+        seconds, result = expected.seconds.get(item.run.id), results.get(item.run.name)
+        if seconds is not None and result is not None and result.seconds and not result.answers.resumed:
             predicted, actual = predicted + seconds, actual + result.seconds
     return f"Predicted {_time(predicted)} of work, took {_time(actual)}." if actual else None
 

@@ -66,12 +66,6 @@ class Scorer:
         )
 
 
-def parts(requests: Sequence[ScoreRequest], at_least: int) -> Iterator[list[int]]:
-    """Places in parts of at least so many requests (the last may be smaller); a family is never cut."""
-    for part in _filled(families_of(requests), at_least):
-        yield [place for family in part for place in family]
-
-
 def _filled(families: Sequence[Family], at_least: int) -> Iterator[list[Family]]:
     part: list[Family] = []
     for family in families:

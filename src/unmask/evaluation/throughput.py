@@ -6,22 +6,17 @@ once. Answers that come from a cache never reach this file, so they cannot enter
 
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from statistics import median
 from typing import Any
 
 import torch
 
-from unmask.cost.median import Interval, median_interval
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
-from unmask.engine.prompt import Request
 from unmask.engine.score import Scores
 from unmask.engine.step_plan import Kind
-from unmask.errors import UnmaskError
-from unmask.spec import DecodeSpec
 
 Clock = Callable[[], float]
 Events = Iterator[StepEvent | Finished]
@@ -133,68 +128,6 @@ class Meter:
         if self.scoring.requests:
             found["scoring"] = self.scoring.summary()
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """A timing run: every batch decoded once to warm up, then `repeats` times on the clock."""
-
-    batches: int
-    repeats: int
-    tokens_per_second: float
-    """Median over batches and repeats."""
-    interval: Interval
-    prefill_seconds: float
-    """Median of a batch."""
-    decode_seconds: float
-    """Median of a batch."""
-    tokens_per_forward: float
-    warm_up_seconds: float
-    peak_memory: dict[str, Any]
-
-
-def measure(
-    engine: Engine,
-    requests: Sequence[Request],
-    decode: DecodeSpec,
-    policy: Any = None,
-    batch_size: int = 16,
-    repeats: int = 3,
-    clock: Clock = time.perf_counter,
-) -> Speed:
-    """Measure a speed by the contract, or refuse when a timed run gives other ids than its warm-up."""
-    if not requests or repeats < 1 or batch_size < 1:
-        raise UnmaskError("A timing run needs at least one request, one repeat and a batch of one.")
-    batches = [list(requests[i : i + batch_size]) for i in range(0, len(requests), batch_size)]
-    warm = Meter(clock)
-    with warm.phase("warm_up"):
-        expected = [_ids(engine.stream(batch, decode, policy, batch_size)) for batch in batches]
-    reset_peak_memory(engine)
-    runs: list[Decoding] = []
-    for _ in range(repeats):
-        for batch, ids in zip(batches, expected, strict=True):
-            meter = Meter(clock)
-            if _ids(meter.timed(engine.stream(batch, decode, policy, batch_size))) != ids:
-                raise UnmaskError(
-                    "A timed run gave other tokens than its warm-up, so its speed means nothing."
-                )
-            runs.append(meter.decoding)
-    rates = [_rate(run.tokens, run.seconds) or 0.0 for run in runs]
-    return Speed(
-        batches=len(batches),
-        repeats=repeats,
-        tokens_per_second=median(rates),
-        interval=median_interval(rates),
-        prefill_seconds=median(run.prefill_seconds for run in runs),
-        decode_seconds=median(run.decode_seconds for run in runs),
-        tokens_per_forward=sum(run.tokens for run in runs) / sum(run.forwards for run in runs),
-        warm_up_seconds=warm.phases["warm_up"],
-        peak_memory=peak_memory(engine),
-    )
-
-
-def _ids(events: Iterable[StepEvent | Finished]) -> dict[int, list[int]]:
-    return {event.request: event.generation.ids for event in events if isinstance(event, Finished)}
 
 
 def reset_peak_memory(engine: Engine) -> None:
