@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.evaluation.conditions import Conditions
+from unmask.evaluation.conditions import MachineState
 
 IDLE, HOT = "0x0000000000000001", "0x0000000000000021"
 
@@ -22,11 +22,11 @@ def fake_smi(folder: Path, *reasons: str) -> None:
 
 def test_without_a_gpu_nothing_is_said_about_clocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = Conditions.now().until_now()
-    assert found["clocks"] == {"before": [], "after": []}
-    assert found["throttled"] is None
-    assert found["load_before"] >= 0
-    assert found["other_processes"] >= 0
+    found = MachineState.now().until_now()
+    assert found.clocks == {"before": [], "after": []}
+    assert found.throttled is None
+    assert found.load_before >= 0
+    assert found.other_processes >= 0
 
 
 @pytest.mark.parametrize("reasons, throttled", [((IDLE,), False), ((IDLE, HOT), True), (("[N/A]",), None)])
@@ -35,9 +35,9 @@ def test_throttling_is_told_from_idling(
 ) -> None:
     fake_smi(tmp_path, *reasons)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    found = Conditions.now().until_now()
-    assert found["throttled"] is throttled
-    assert [reading["clocks.sm"] for reading in found["clocks"]["after"]] == ["1350"] * len(reasons)
+    found = MachineState.now().until_now()
+    assert found.throttled is throttled
+    assert [reading["clocks.sm"] for reading in found.clocks["after"]] == ["1350"] * len(reasons)
 
 
 def test_a_broken_program_is_no_reading(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_broken_program_is_no_reading(monkeypatch: pytest.MonkeyPatch, tmp_pat
     program.write_text("#!/bin/sh\nexit 9\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert Conditions.now().until_now()["clocks"]["before"] == []
+    assert MachineState.now().until_now().clocks["before"] == []
 
 
 def test_a_process_that_works_meanwhile_is_seen() -> None:
@@ -54,12 +54,12 @@ def test_a_process_that_works_meanwhile_is_seen() -> None:
         "while time.process_time() < end: pass\n"
         "print(1, flush=True); input()"
     )
-    before = Conditions.now()
+    before = MachineState.now()
     process = subprocess.Popen([sys.executable, "-c", busy], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with process:
         assert process.stdout is not None
         process.stdout.readline()
         found = before.until_now()
         process.communicate(b"\n")
-    assert found["other_processes"] >= 1
-    assert found["other_cpu_percent"] > 0
+    assert found.other_processes >= 1
+    assert found.other_cpu_percent > 0

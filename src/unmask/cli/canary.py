@@ -16,6 +16,7 @@ from unmask.policies.ceiling import canonical
 from unmask.policies.registry import policy_spec
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
+from unmask.store.result import AccuracyResult
 from unmask.store.store import Store
 
 CANARIES = 4
@@ -69,7 +70,7 @@ def _judge(recipe: Recipe, items: Sequence[Item], screen: Console) -> None:
     entries = []
     for item in items:
         result = item.run.result()
-        if result is None:
+        if not isinstance(result, AccuracyResult):
             raise UnmaskError(
                 f"The canary {item.planned.label} has no result ({item.state.reason}); nothing else was started."
             )

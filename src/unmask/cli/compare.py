@@ -9,6 +9,7 @@ import click
 
 from unmask.cli.sweep_options import store_option
 from unmask.errors import UnmaskError
+from unmask.store.result import AccuracyResult
 from unmask.store.store import Store
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ def _entry(store: Store, name: str) -> "Entry":
     result = run.result()
     if result is None:
         raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
-    if result.get("kind") != "accuracy":
+    if not isinstance(result, AccuracyResult):
         raise UnmaskError(f"{run.name} is a timing run; compare two accuracy runs.")
     retraction = run.retraction()
     if retraction is not None:
-        click.echo(f"Warning: {run.name} was retracted: {retraction.get('reason')}", err=True)
+        click.echo(f"Warning: {run.name} was retracted: {retraction.reason}", err=True)
     return entry_of("", run.name, result, run.folder)
 
 

@@ -15,8 +15,7 @@ from unmask.cli.sweep_table import console, counts, results_table
 from unmask.errors import UnmaskError
 from unmask.launch.todo import Item, forced, items_of, still_to_do
 from unmask.spec.sweep import PlannedRun, sweep_of
-from unmask.store.index import listing
-from unmask.store.record import Record
+from unmask.store.index import IndexRecord, listing
 from unmask.store.store import Store
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def _close(
 
 
 def _against(
-    expected: "Forecast | None", started: Sequence[Item], results: Mapping[str, Record]
+    expected: "Forecast | None", started: Sequence[Item], results: Mapping[str, IndexRecord]
 ) -> str | None:
     """Predicted seconds beside those of the runs that were executed whole now."""
     if expected is None:

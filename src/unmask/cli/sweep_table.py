@@ -10,7 +10,7 @@ from rich.text import Text
 from unmask.analysis.statistics.intervals import wilson
 from unmask.launch.todo import Item
 from unmask.spec.sweep import task_label
-from unmask.store.record import Record
+from unmask.store.index import IndexRecord
 
 PLAIN_WIDTH = 140
 """Columns where no terminal says otherwise."""
@@ -53,7 +53,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def results_table(items: Sequence[Item], records: dict[str, Record], title: str) -> Table:
+def results_table(items: Sequence[Item], records: dict[str, IndexRecord], title: str) -> Table:
     """What came out of the runs that are done; a retracted result has a line, but no figures."""
     table = Table("task", "configuration", title=title, box=SIMPLE)
     for heading in ("value", "95 % interval", "rows", "work skipped", "speed-up", "state"):
@@ -91,7 +91,7 @@ Speeds = dict[tuple[str, str], dict[int, str]]
 """Of a task and a configuration, by the number of prompts that were timed."""
 
 
-def _speedups(items: Sequence[Item], records: dict[str, Record]) -> Speeds:
+def _speedups(items: Sequence[Item], records: dict[str, IndexRecord]) -> Speeds:
     """Speed-ups of timing runs."""
     found: Speeds = {}
     for item in items:

@@ -10,6 +10,7 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.preflight import Loaded
+from unmask.store.result import PathName
 
 
 class Collector(LM):
@@ -18,7 +19,7 @@ class Collector(LM):
     def __init__(self, lm: UnmaskLM) -> None:
         super().__init__()
         self.lm = lm
-        self.requests: dict[str, list[Instance]] = {}
+        self.requests: dict[PathName, list[Instance]] = {}
 
     @property
     def tokenizer_name(self) -> str:
@@ -58,7 +59,7 @@ class Collector(LM):
 
 def collect(
     lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool = False
-) -> tuple[str, list[Instance]]:
+) -> tuple[PathName, list[Instance]]:
     """The path that a task takes and its requests."""
     collector = Collector(lm)
     evaluate_tasks(collector, loaded, options, allow_code)

@@ -5,9 +5,10 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
+
+from unmask.store.result import Conditions
 
 BUSY_PERCENT = 20.0
 """A process that uses more of a core than this disturbs a measurement."""
@@ -22,7 +23,7 @@ TIMEOUT = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class MachineState:
     """The state of the machine when the clock started."""
 
     load: float
@@ -32,23 +33,24 @@ class Conditions:
     gpu: list[dict[str, str]]
 
     @classmethod
-    def now(cls) -> "Conditions":
+    def now(cls) -> "MachineState":
         """Take it down."""
         return cls(_load(), _cpu_seconds(), time.monotonic(), _gpus())
 
-    def until_now(self) -> dict[str, Any]:
+    def until_now(self) -> Conditions:
         """What can be said of the time between."""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         now = _cpu_seconds()
         used = {pid: 100 * (spent - self.spent.get(pid, 0.0)) / elapsed for pid, spent in now.items()}
-        return {
-            "load_before": self.load,
-            "load_after": _load(),
-            "other_processes": sum(share > BUSY_PERCENT for share in used.values()),
-            "other_cpu_percent": round(sum(used.values()), 1),
-            "clocks": {"before": self.gpu, "after": _gpus()},
-            "throttled": _throttled([*self.gpu, *_gpus()]),
-        }
+        after = _gpus()
+        return Conditions(
+            load_before=self.load,
+            load_after=_load(),
+            other_processes=sum(share > BUSY_PERCENT for share in used.values()),
+            other_cpu_percent=round(sum(used.values()), 1),
+            clocks={"before": self.gpu, "after": after},
+            throttled=_throttled([*self.gpu, *after]),
+        )
 
 
 def _load() -> float:

@@ -151,7 +151,7 @@ class UnmaskLM(TemplateLM):
             "order": self.order,
             "engine_batch_size": self.batch_size,
             "effect": msgspec.to_builtins(self.proof.of()),
-            "speed": {**self.meter.summary(), "peak_memory": peak_memory(self.engine)},
+            "speed": {**self.meter.summary(), "peak_memory": msgspec.to_builtins(peak_memory(self.engine))},
         }
 
     # What lm-eval asks of the model.

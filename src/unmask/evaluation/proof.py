@@ -5,6 +5,7 @@ Knows counted work only. A result without it cannot tell a knob that works from 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
 import msgspec
 
 from unmask.cost.effect import Effect as WorkSums

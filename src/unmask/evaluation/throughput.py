@@ -17,6 +17,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
 from unmask.engine.score import Scores
 from unmask.engine.step_plan import Kind
+from unmask.store.result import PeakMemory
 
 Clock = Callable[[], float]
 Events = Iterator[StepEvent | Finished]
@@ -136,12 +137,12 @@ def reset_peak_memory(engine: Engine) -> None:
         torch.cuda.reset_peak_memory_stats(engine.transformer.device)
 
 
-def peak_memory(engine: Engine) -> dict[str, Any]:
+def peak_memory(engine: Engine) -> PeakMemory:
     """The most memory in use so far: of the GPU's allocator, or of this process."""
     device = engine.transformer.device
     if device.type == "cuda":
-        return {"bytes": torch.cuda.max_memory_allocated(device), "of": str(device)}
-    return {"bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "of": "process"}
+        return PeakMemory(bytes=torch.cuda.max_memory_allocated(device), of=str(device))
+    return PeakMemory(bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, of="process")
 
 
 def _rate(count: float, per: float) -> float | None:

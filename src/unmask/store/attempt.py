@@ -45,9 +45,9 @@ class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
     """Version of the meaning of these fields."""
     run: str | None = None
     """Id of the run."""
-    slurm: dict[str, str | None] = {}
+    slurm: dict[str, str | None] = msgspec.field(default_factory=dict)
     """Ids of the SLURM job; all null elsewhere."""
-    argv: list[str] = []
+    argv: list[str] = msgspec.field(default_factory=list)
     """Command line of the process, without secrets."""
     started: str | None = None
     """When the attempt began, in UTC."""
@@ -219,9 +219,7 @@ class Attempt:
 
     def fail(self, reason: str) -> bool:
         """Say why there is no result; False where not even that can be written."""
-        failure = Failure(
-            reason=redacted(reason), time=datetime.now(UTC).isoformat(timespec="seconds")
-        )
+        failure = Failure(reason=redacted(reason), time=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             write_atomically(self.folder / "failure.json", canonical(failure) + b"\n")
         except UnmaskError:
@@ -272,15 +270,21 @@ class Attempt:
     def answers(self) -> Iterator[AnyAnswer]:
         """Its answers in the order in which they came."""
         mend = f"delete the folder {self.folder} and run again: only its answers are computed anew"
-        return read_lines(self.folder / "answers.jsonl", _answer, mend)
+        return read_lines(self.folder / "answers.jsonl", decode_answer, mend)
 
     def samples(self) -> Iterator[Sample]:
         """Its samples, one at a time."""
-        mend = "remove the run with `unmask rm` and run it again"
-        return read_lines(self.samples_file, msgspec.json.Decoder(Sample).decode, mend)
+        return read_samples(self.samples_file)
 
 
-def _answer(line: bytes) -> AnyAnswer:
+def read_samples(file: Path) -> Iterator[Sample]:
+    """The samples in a file that an attempt has written, one at a time."""
+    mend = "remove the run with `unmask rm` and run it again"
+    return read_lines(file, msgspec.json.Decoder(Sample).decode, mend)
+
+
+def decode_answer(line: bytes) -> AnyAnswer:
+    """One line of answers.jsonl."""
     fields = msgspec.json.decode(line, type=dict[str, Any])
     if "scores" in fields:
         return msgspec.convert(fields, ScoredGroup)

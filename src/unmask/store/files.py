@@ -26,7 +26,7 @@ Layout = TypeVar("Layout")
 
 
 def canonical(value: Any) -> bytes:
-    """The one spelling of a value or struct as JSON: sorted, compact, ASCII, finite; what JSON cannot hold is refused."""
+    """The one spelling of a value as JSON: sorted, compact, ASCII, finite; anything JSON has no form for is refused."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.to_builtins(value, enc_hook=_plain_number)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")

@@ -13,7 +13,14 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.store.files import write_atomically
-from unmask.store.result import AccuracyResult, Answers, AnyResult, MeasuredSpeedup, Number, TimedConfiguration
+from unmask.store.result import (
+    AccuracyResult,
+    Answers,
+    AnyResult,
+    MeasuredSpeedup,
+    Number,
+    TimedConfiguration,
+)
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 

@@ -250,6 +250,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """Name of the first GPU."""
         return self.gpus[0].name if self.gpus else None
 
+    @property
+    def machine(self) -> str | None:
+        """Name of the first GPU, or of the processor where there is none."""
+        return self.gpu if self.gpus else self.cpu
+
 
 class MeasuredSpeedup(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the control divided by that of a configuration, round by round."""
@@ -321,7 +326,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a GPU gave a reason for throttling; null where none could be asked."""
 
 
-class _AnyRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class RunResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """What the results of all kinds of runs have."""
 
     schema: int = SCHEMA
@@ -342,7 +347,7 @@ class _AnyRun(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Code, packages and machine of the worker."""
 
 
-class AccuracyResult(_AnyRun, frozen=True, kw_only=True, tag="accuracy"):
+class AccuracyResult(RunResult, frozen=True, kw_only=True, tag="accuracy"):
     """The result of one configuration on one task."""
 
     metric: str | None = None
@@ -373,7 +378,7 @@ class AccuracyResult(_AnyRun, frozen=True, kw_only=True, tag="accuracy"):
     """What model-written programs were not kept from on this machine; null where none were run."""
 
 
-class TimingResult(_AnyRun, frozen=True, kw_only=True, tag="timing"):
+class TimingResult(RunResult, frozen=True, kw_only=True, tag="timing"):
     """The result of a timing run: all configurations by turns over the same prompts."""
 
     path: PathName = "generation"

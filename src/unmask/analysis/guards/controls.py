@@ -77,9 +77,9 @@ def _timed(timings: list[Timing]) -> list[Finding]:
         # Of too few rounds an interval is none, so that it says nothing that it does not meet another.
         if len(beside) < 2 or 0 < len(beside[0].seconds) < FEWEST_ROUNDS:
             continue
-        lows = [float((timing.speedup or {})["low"]) for timing in beside]
-        highs = [float((timing.speedup or {})["high"]) for timing in beside]
-        medians = [float((timing.speedup or {})["median"]) for timing in beside]
+        lows = [timing.speedup.low or 0.0 for timing in beside if timing.speedup]
+        highs = [timing.speedup.high or 0.0 for timing in beside if timing.speedup]
+        medians = [timing.speedup.median or 0.0 for timing in beside if timing.speedup]
         if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
             sentence = (
                 f"Timing on {beside[0].task}: {listed(one.configuration for one in beside)} must be equally fast, but "

@@ -65,23 +65,23 @@ def _counted(table: Table, timing: Timing) -> list[Finding]:
         None,
     )
     ratio = work_ratio(base, timing) if base else None
-    speedup, skipped = timing.speedup or {}, reuse_fraction(timing)
-    if ratio is None or not skipped:
+    speedup, skipped = timing.speedup, reuse_fraction(timing)
+    if ratio is None or not skipped or speedup is None or speedup.low is None or speedup.high is None:
         return []
-    gain = f"{speedup['median']:.2f}x ({speedup['low']:.2f} to {speedup['high']:.2f})"
+    gain = f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
     start = f"Timing on {timing.task}: {timing.configuration} skips {percent(skipped, 0)} of the layer work"
-    if speedup["high"] < 1 and ratio < SAVED:
+    if speedup.high < 1 and ratio < SAVED:
         sentence = (
             f"{start} and needs {ratio:.2f} of the control's operations a token, but its speed is {gain}."
         )
         return [ABOUT.finding("warning", sentence, timing, [timing])]
-    if speedup["high"] < 1:
+    if speedup.high < 1:
         sentence = (
             f"{start}, but more steps eat the skip: {ratio:.2f} of the control's operations a token, "
             f"speed {gain}."
         )
         return [ABOUT.finding("info", sentence, timing, [timing])]
-    if speedup["low"] > UNEXPLAINED / ratio:
+    if speedup.low > UNEXPLAINED / ratio:
         sentence = (
             f"{start} and needs {ratio:.2f} of the control's operations a token, which explains "
             f"{1 / ratio:.2f}x, but its speed is {gain}."

@@ -4,6 +4,7 @@ from unmask.analysis.guards.finding import About, Finding
 from unmask.analysis.likeness import acts
 from unmask.analysis.records import Entry, Table, Timing
 from unmask.analysis.work import reuse_fraction
+from unmask.store.result import Effect
 
 ABOUT = About(
     id="nothing-skipped",
@@ -21,7 +22,9 @@ def check(table: Table) -> list[Finding]:
     for entry in results:
         if not acts(entry) or reuse_fraction(entry) != 0:
             continue
-        reasons = [part.get("inactive") for part in entry.effect.values() if part.get("inactive")]
+        reasons = [
+            part.inactive for part in entry.effect.values() if isinstance(part, Effect) and part.inactive
+        ]
         where = "timing on " if isinstance(entry, Timing) else ""
         said = f": {reasons[0]}" if reasons else ", and its record does not say why"
         found.append(

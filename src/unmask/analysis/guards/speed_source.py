@@ -41,12 +41,12 @@ def check(table: Table) -> list[Finding]:
 def _conditions(table: Table, timing: Timing) -> list[Finding]:
     state = timing.conditions
     told = []
-    if state.get("other_processes"):
-        told.append(counted(int(state["other_processes"]), "other busy process", "es"))
-    load = state.get("load_before") if state.get("other_processes") is None else None
+    if state.other_processes:
+        told.append(counted(state.other_processes, "other busy process", "es"))
+    load = state.load_before if state.other_processes is None else None
     if load is not None and timing.cores and load / timing.cores > BUSY:
         told.append(f"a load of {load:g} on {timing.cores} cores before it began")
-    if state.get("throttled"):
+    if state.throttled:
         told.append("a throttled clock")
     if timing.speedup is None and timing.configuration != timing.control:
         told.append("no speed-up against its control")

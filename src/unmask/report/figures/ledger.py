@@ -1,7 +1,6 @@
 """The ledger: layer work by kind of forward, computed and skipped, for every configuration."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from markupsafe import Markup
 
@@ -18,11 +17,11 @@ def by_kind(one: Line) -> dict[str, dict[str, int]]:
     """Forwards, computed and skipped layer rows by kind, all paths together."""
     found: dict[str, dict[str, int]] = {}
     for part in one.entry.effect.values():
-        kinds: Mapping[str, Any] = part.get("by_kind") or {}
-        for kind, work in kinds.items():
+        for kind, work in part.by_kind.items():
             sums = found.setdefault(kind, {"forwards": 0, "branch_rows": 0, "branch_rows_skipped": 0})
-            for name in sums:
-                sums[name] += int(work.get(name) or 0)
+            sums["forwards"] += work.forwards
+            sums["branch_rows"] += work.branch_rows
+            sums["branch_rows_skipped"] += work.branch_rows_skipped
     return found
 
 
