@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from unmask.analysis.records import Entry
 from unmask.analysis.samples import damage, difference, disagreement, outcomes
-from unmask.analysis.statistics.paired import Difference
+from unmask.analysis.statistics import Difference
 from unmask.errors import UnmaskError
 from unmask.store.attempt import Sample, read_samples
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.analysis.outlook import rows_of
+from unmask.analysis.ceilings import rows_of
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from unmask.analysis.records import Entry
-from unmask.analysis.statistics.paired import Difference, paired_difference
+from unmask.analysis.statistics import Difference, paired_difference
 from unmask.errors import UnmaskError
 from unmask.store.attempt import read_samples
 

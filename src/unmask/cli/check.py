@@ -49,7 +49,7 @@ def check(
       unmask check 00_baseline_embedded --explain
       unmask check --foreign seed --criteria recipes/00_baseline --json
     """
-    from unmask.analysis.guards import GUARDS, run_guards
+    from unmask.analysis.guards import guards_by_name, run_guards
     from unmask.analysis.records import Table
     from unmask.analysis.tables import import_table, own_table
 
@@ -70,7 +70,7 @@ def check(
         checked = {"experiments": own, "imports": others, "results": results}
         click.echo(json.dumps({**checked, "findings": [asdict(finding) for finding in findings]}))
     else:
-        reasons = {guard.about.id: guard.about.explanation for guard in GUARDS}
+        guards = guards_by_name()
         for finding in findings:
             mark = click.style(
                 f"{finding.severity}: {finding.guard}", fg=COLOURS[finding.severity], bold=True
@@ -78,9 +78,9 @@ def check(
             click.echo(f"{mark} ({finding.experiment})")
             click.echo(_indented(finding.sentence))
             if explain:
-                click.echo(_indented(reasons[finding.guard]))
+                click.echo(_indented(guards[finding.guard].explanation))
             click.echo(_indented(f"What to do: {finding.advice}") + "\n")
-        click.echo(_sum(Counter(finding.severity for finding in findings), results, len(GUARDS)))
+        click.echo(_sum(Counter(finding.severity for finding in findings), results, len(guards)))
     if any(finding.severity == "invalid" for finding in findings):
         ctx.exit(1)
 

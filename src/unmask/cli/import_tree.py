@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from unmask.cli.sweep_options import store_option
-from unmask.evaluation.metrics import metric_of
+from unmask.evaluation.catalogue import metric_of
 from unmask.store.foreign import import_tree
 from unmask.store.store import Store
 

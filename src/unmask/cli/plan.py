@@ -51,8 +51,8 @@ def plan(
       unmask plan recipes/00_baseline_embedded
       unmask plan recipes/00_baseline --task gsm8k --config 'k2_*' --limit 100
     """
+    from unmask.analysis.ceilings import outlook
     from unmask.analysis.forecast import forecast
-    from unmask.analysis.outlook import outlook
 
     opened = open_recipe(recipe)
     lock = opened.lock()
@@ -145,7 +145,7 @@ def _time_needed(expected: "Forecast") -> str:
 
 
 def _work(todo: list[Item], lock: Lock, found: Any) -> str:
-    from unmask.analysis.outlook import rows_of
+    from unmask.analysis.ceilings import rows_of
 
     rows = sum(rows_of(item.planned, lock) for item in todo if item.planned.kind == "accuracy")
     flops = sum(
@@ -160,7 +160,7 @@ def _work(todo: list[Item], lock: Lock, found: Any) -> str:
 
 
 def _samples(items: list[Item], lock: Lock, needed: int, success: Any) -> str:
-    from unmask.analysis.outlook import rows_of
+    from unmask.analysis.ceilings import rows_of
 
     rows = max(
         (

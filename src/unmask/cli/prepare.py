@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from unmask.cli.results import check_writable, write_atomically
+from unmask.cli.results import check_writable
 from unmask.errors import UnmaskError
-from unmask.model.hub import find_checkpoint
 
 
 @click.command(short_help="Fetch checkpoint and data once.")
@@ -57,25 +56,7 @@ def prepare(
     else:
         raise UnmaskError("Nothing to prepare; give a recipe, or --tasks and --model.")
     check_writable(output)
-    _lock(names, model, revision, data, allow_code, output)
+    from unmask.evaluation.lock import prepare as lock_all
 
-
-def _lock(
-    tasks: list[str], model: str, revision: str | None, data: Path | None, allow_code: bool, output: Path
-) -> None:
-    from huggingface_hub import HfApi
-
-    from unmask.evaluation.definitions import check_names
-    from unmask.evaluation.downloads import dataset_commits, pin_model
-    from unmask.evaluation.lock import lock_of
-    from unmask.evaluation.preflight import load_tasks
-    from unmask.spec.lock import as_text
-
-    names = check_names(tasks)
-    commits = {} if data else dataset_commits(names, HfApi())
-    loaded = load_tasks(names, data, allow_code=allow_code, revisions=commits)
-    commit = pin_model(model, revision, HfApi())
-    folder = find_checkpoint(model, commit or revision)
-    lock = lock_of(model, folder, loaded, commit, commits)
-    write_atomically(output, as_text(lock))
+    lock = lock_all(names, model, output, revision, data, allow_code)
     click.echo(f"{len(lock.files)} files and {len(lock.tasks)} tasks locked in {output}")

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from unmask.analysis.statistics.intervals import wilson
 from unmask.launch.todo import Item
 from unmask.spec.sweep import task_label
 from unmask.store.index import IndexRecord
@@ -55,6 +54,8 @@ def duration(seconds: float) -> str:
 
 def results_table(items: Sequence[Item], records: dict[str, IndexRecord], title: str) -> Table:
     """What came out of the runs that are done; a retracted result has a line, but no figures."""
+    from unmask.analysis.statistics import wilson
+
     table = Table("task", "configuration", title=title, box=SIMPLE)
     for heading in ("value", "95 % interval", "rows", "work skipped", "speed-up", "state"):
         table.add_column(heading, justify="right")

@@ -1,17 +1,19 @@
-"""The benchmarks that are tested here: where lm-eval's definition lies, and which files hold the rows.
+"""The benchmarks that are tested here: lm-eval's definition of each, the files of its samples, and its metric.
 
-Data only: nothing is imported from lm-eval and nothing is read but the names of its MMLU files. Every task
-keeps lm-eval's definition, so its results have lm-eval's keys whether rows come from the hub or from files.
+Data only: nothing is imported from lm-eval and nothing is read but its MMLU files. Every task keeps lm-eval's
+definition, so its results have lm-eval's keys whether samples come from the hub or from files. How a task file
+is written is not known here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.functions import Function
 from unmask.model.hub import ASSETS
 
 EMBEDDED_TASKS = ASSETS / "tasks"
@@ -28,6 +30,31 @@ MATH_SUBJECTS = {
 GPQA_SETS = ("main", "diamond", "extended")
 BOXED = "Please reason step by step, and put your final answer within \\boxed{{}}."
 """The published evaluation's instruction, letter by letter: its doubled braces reached the model."""
+PYTHON_SEED = 0
+"""The state that lm-eval gives Python's random generator when a run starts."""
+METRICS = (
+    ("gsm8k*", "exact_match,flexible-extract"),
+    ("mmlu*_generative", "exact_match,get_response"),
+    ("mmlu*", "acc,none"),
+    ("minerva_math*", "math_verify,none"),
+    ("ifeval", "prompt_level_strict_acc,none"),
+    ("humaneval*", "pass@1,create_test"),
+    ("mbpp_instruct", "pass_at_1,extract_code"),
+    ("mbpp", "pass_at_1,none"),
+    ("gpqa_*_generative_n_shot", "exact_match,flexible-extract"),
+    ("gpqa_*", "acc,none"),
+    ("unmask_arith*", "exact_match,strict-match"),
+    ("unmask_instruct", "exact_match,none"),
+    ("unmask_choice*", "acc,none"),
+)
+"""Patterns of task names, the most particular first, and the metric that stands for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a task file names and lm-eval imports when it reads the file."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +74,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class TaskGroup:
     """Tasks that are summed up under one name."""
 
     name: str
@@ -84,7 +111,7 @@ def sources() -> dict[str, Source]:
 
 
 @cache
-def groups() -> dict[str, Group]:
+def groups() -> dict[str, TaskGroup]:
     """Every group by its name."""
     found = [*_mmlu_groups(), *_math_groups()]
     return {group.name: group for group in found}
@@ -95,6 +122,40 @@ def members_of(name: str) -> list[Source]:
     if name in groups():
         return [sources()[member] for member in groups()[name].members]
     return [sources()[name]]
+
+
+def metric_of(task: str) -> str:
+    """The metric that stands for a task or group."""
+    for pattern, metric in METRICS:
+        if fnmatchcase(task, pattern):
+            return metric
+    raise UnmaskError(
+        f"No metric is named for the task {task}; add it to the table in evaluation/catalogue.py."
+    )
+
+
+def stderr_key(metric: str) -> str:
+    """The key under which lm-eval's results hold the standard error of a metric."""
+    name, _, filtered = metric.partition(",")
+    return f"{name}_stderr,{filtered}"
+
+
+def headline(task: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Name, value and standard error of a task's metric, taken from its row of lm-eval's results.
+
+    A row also holds sizes, standard errors and other metrics, so the metric is never taken by its position.
+    """
+    metric = metric_of(task)
+    if metric not in row:
+        raise UnmaskError(
+            f"lm-eval's results of {task} hold no {metric}; they hold {', '.join(sorted(row))}."
+        )
+    error = row.get(stderr_key(metric))
+    return {
+        "metric": metric,
+        "value": float(row[metric]),
+        "stderr": float(error) if isinstance(error, float) else None,
+    }
 
 
 def _gsm8k() -> list[Source]:
@@ -130,10 +191,10 @@ def _mmlu() -> list[Source]:
     ]
 
 
-def _mmlu_groups() -> list[Group]:
+def _mmlu_groups() -> list[TaskGroup]:
     subjects = _mmlu_subjects()
     found = [
-        Group(
+        TaskGroup(
             name=f"mmlu{ending}",
             stock=f"mmlu/{style}/_mmlu.yaml",
             members=tuple(f"mmlu_{subject}{ending}" for subject in subjects),
@@ -143,7 +204,7 @@ def _mmlu_groups() -> list[Group]:
     for part in ("stem", "humanities", "social_sciences", "other"):
         tag = f'"tag": "mmlu_{part}_tasks"'
         inside = tuple(f"mmlu_{name}" for name in subjects if tag in _definition(f"default/mmlu_{name}"))
-        found.append(Group(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
+        found.append(TaskGroup(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
     return found
 
 
@@ -165,7 +226,7 @@ def _math() -> list[Source]:
     return found
 
 
-def _math_groups() -> list[Group]:
+def _math_groups() -> list[TaskGroup]:
     boxed = tuple(f"minerva_math_boxed_{subject}" for subject in MATH_SUBJECTS)
     summed = [{"metric": metric, "weight_by_size": True} for metric in ("exact_match", "math_verify")]
     content = {
@@ -176,8 +237,8 @@ def _math_groups() -> list[Group]:
     }
     plain = tuple(f"minerva_math_{subject}" for subject in MATH_SUBJECTS)
     return [
-        Group(name="minerva_math", stock="benchmarks/minerva_math.yaml", members=plain),
-        Group(name="minerva_math_boxed", members=boxed, content=content),
+        TaskGroup(name="minerva_math", stock="benchmarks/minerva_math.yaml", members=plain),
+        TaskGroup(name="minerva_math_boxed", members=boxed, content=content),
     ]
 
 

@@ -3,7 +3,8 @@
     >>> run_program("assert 1 + 1 == 2").reason
     'passed'
 
-Knows how to start the child (`sandbox_child.py`), what its report means, and pass@k. Does not know lm-eval.
+Knows how to start the child (`sandbox_child.py`), what its report means, pass@k, and how lm-eval comes by its
+metric. Does not know how a process is confined (`sandbox_kernel.py`).
 Each program gets a fresh interpreter, an empty folder, a cleaned environment, hard limits and every layer of
 isolation the system grants; `isolation()` says which. Nothing is left behind: no process, no file.
 Without a pid namespace a program that kills by uid can reach its supervisor, and without a mount namespace,
@@ -17,9 +18,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -86,7 +87,7 @@ class Isolation:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """How one program ended."""
 
     passed: bool
@@ -105,7 +106,7 @@ def run_program(
     memory_bytes: int = 1 << 30,
     *,
     layers: Collection[str] = LAYERS,
-) -> Outcome:
+) -> ProgramOutcome:
     """Executes `source` as a module of its own, with all `layers` there are.
 
     `timeout` is in seconds of processor time of all its processes, so that a busy machine fails no program;
@@ -116,7 +117,7 @@ def run_program(
             f"A program needs a positive time limit and 64 MiB, not {timeout} s, {memory_bytes} bytes."
         )
     if len(source) > LONGEST_SOURCE:
-        return Outcome(False, f"refused: longer than {LONGEST_SOURCE} characters")
+        return ProgramOutcome(False, f"refused: longer than {LONGEST_SOURCE} characters")
     with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as workdir:
         job = {
             "source": source,
@@ -129,7 +130,7 @@ def run_program(
         try:
             answer = _start_child(json.dumps(job), workdir, timeout * PATIENCE + BACKSTOP_SECONDS)
         except subprocess.TimeoutExpired:
-            return Outcome(False, "timeout")
+            return ProgramOutcome(False, "timeout")
         finally:
             _reopen(workdir)
     return _read_report(answer)
@@ -171,9 +172,9 @@ def _reopen(workdir: str) -> None:
                     path.chmod(0o700)
 
 
-def _read_report(answer: subprocess.CompletedProcess[str]) -> Outcome:
+def _read_report(answer: subprocess.CompletedProcess[str]) -> ProgramOutcome:
     if answer.returncode < 0:  # only where no pid namespace keeps the program from its supervisor
-        return Outcome(False, "failed: killed its supervisor")
+        return ProgramOutcome(False, "failed: killed its supervisor")
     try:
         report = json.loads(answer.stdout)
     except ValueError:
@@ -182,7 +183,7 @@ def _read_report(answer: subprocess.CompletedProcess[str]) -> Outcome:
         raise UnmaskError(f"The sandbox for model-written programs could not start: {report['reason']}.")
     ready = report["ready"]
     isolation = Isolation(frozenset(ready["layers"]), ready["landlock"], ready["counts_processes"])
-    return Outcome(report["reason"] == "passed", report["reason"], report["tail"], isolation)
+    return ProgramOutcome(report["reason"] == "passed", report["reason"], report["tail"], isolation)
 
 
 @cache
@@ -213,7 +214,7 @@ def code_eval(
         raise UnmaskError(f"pass@k needs k and workers of at least 1, not k={list(k)}, workers={workers}.")
     jobs = [(task, number) for task, found in enumerate(predictions) for number in range(len(found))]
 
-    def run(job: tuple[int, int]) -> Outcome:
+    def run(job: tuple[int, int]) -> ProgramOutcome:
         return run_program(predictions[job[0]][job[1]] + "\n" + references[job[0]], timeout)
 
     details: Details = {task: [] for task in range(len(references))}
@@ -228,3 +229,41 @@ def code_eval(
         if all(n >= size for n, _ in totals)
     }
     return scores, details
+
+
+class SandboxedCodeEval:
+    """Has the one method of the hub's metric that lm-eval calls."""
+
+    def compute(
+        self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int] = (1,)
+    ) -> tuple[dict[str, float], Any]:
+        """pass@k and what happened to each program."""
+        return code_eval(references, predictions, k)
+
+
+@contextmanager
+def sandboxed_metric(tell: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Let task files that are imported meanwhile get the sandbox as `code_eval`.
+
+    lm-eval's files for HumanEval and MBPP ask the hub for the metric `code_eval` while they are imported, and
+    run a program with it at once. There is no setting for another metric, so for the time of that import, and
+    only then, `evaluate.load` hands out the sandbox. Once a file has asked for it, `tell` is called with each
+    thing that this system does not keep programs from.
+    """
+    import evaluate
+
+    original = evaluate.load
+
+    def load(path: str, *arguments: Any, **options: Any) -> Any:
+        if path != "code_eval":
+            return original(path, *arguments, **options)
+        if tell:
+            for gap in isolation().gaps:
+                tell(gap)
+        return SandboxedCodeEval()
+
+    evaluate.load = load
+    try:
+        yield
+    finally:
+        evaluate.load = original

@@ -13,10 +13,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from unmask.evaluation.catalogue import BOXED
+from unmask.evaluation.catalogue import BOXED, PYTHON_SEED
 
-FRESH_SEED = 0
-"""lm-eval's default seed of Python's generator."""
 N_SHOT_SEED = 42
 """The seed in lm-eval's gpqa/n_shot/utils.py."""
 
@@ -38,13 +36,13 @@ def _in_memory(rows: Dataset) -> Dataset:
 
 def gpqa_zeroshot_docs(rows: Dataset) -> Dataset:
     """GPQA's rows with shuffled choices."""
-    with _seeded(FRESH_SEED):
+    with _seeded(PYTHON_SEED):
         return import_module("lm_eval.tasks.gpqa.zeroshot.utils").process_docs(_in_memory(rows))
 
 
 def gpqa_generative_n_shot_docs(rows: Dataset) -> Dataset:
     """GPQA's rows with shuffled choices."""
-    with _seeded(FRESH_SEED):
+    with _seeded(PYTHON_SEED):
         return import_module("lm_eval.tasks.gpqa.generative.utils").process_docs(_in_memory(rows))
 
 
@@ -60,7 +58,7 @@ def ifeval_results(doc: Mapping[str, Any], results: Sequence[str]) -> Any:
 
     The recogniser of languages, which looks at random pieces of an answer, starts alike each time.
     """
-    import_module("langdetect").DetectorFactory.seed = FRESH_SEED
+    import_module("langdetect").DetectorFactory.seed = PYTHON_SEED
     with _seeded(int(doc["key"])):
         return import_module("lm_eval.tasks.ifeval.utils").process_results(doc, results)
 

@@ -1,26 +1,41 @@
 """The throughput contract (docs/contracts.md): what is inside the clock, what is counted, what is apart.
 
 Inside the clock is the decoding alone. Counted are accepted tokens: no prompt, no padding, a stop token
-once. Answers that come from a cache never reach this file, so they cannot enter a speed.
+once. Answers that come from a cache never reach this file, so they cannot enter a speed. Beside the clock it
+reads peak memory and what else the machine did meanwhile. It does not know tasks or configurations.
 """
 
+import os
 import resource
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import psutil
 import torch
 
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
 from unmask.engine.score import Scores
 from unmask.engine.step_plan import Kind
-from unmask.store.result import PeakMemory
+from unmask.store.result import Conditions, PeakMemory
 
 Clock = Callable[[], float]
 Events = Iterator[StepEvent | Finished]
+BUSY_PERCENT = 20.0
+"""A process that uses more of a core than this disturbs a measurement."""
+GPU_FIELDS = (
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks_throttle_reasons.active",
+    "temperature.gpu",
+    "utilization.gpu",
+)
+TIMEOUT = 10.0
 
 
 @dataclass(slots=True)
@@ -112,23 +127,23 @@ class Meter:
     def scored(self, score: Callable[[], Scores], tokens: int) -> Scores:
         """Time one call of the scorer."""
         start = self.clock()
-        found = score()
+        answer = score()
         total = self.scoring
         total.seconds += self.clock() - start
-        total.requests += len(found.scores)
+        total.requests += len(answer.scores)
         total.tokens += tokens
-        total.forwards += sum(sum(ledger.steps().values()) for ledger in found.ledgers)
-        total.rows += sum(sum(ledger.rows().values()) for ledger in found.ledgers)
-        return found
+        total.forwards += sum(sum(ledger.steps().values()) for ledger in answer.ledgers)
+        total.rows += sum(sum(ledger.rows().values()) for ledger in answer.ledgers)
+        return answer
 
     def summary(self) -> dict[str, Any]:
         """Everything, with what was not done left out."""
-        found: dict[str, Any] = {"seconds_outside_the_clock": dict(self.phases)}
+        parts: dict[str, Any] = {"seconds_outside_the_clock": dict(self.phases)}
         if self.decoding.requests:
-            found["decoding"] = self.decoding.summary()
+            parts["decoding"] = self.decoding.summary()
         if self.scoring.requests:
-            found["scoring"] = self.scoring.summary()
-        return found
+            parts["scoring"] = self.scoring.summary()
+        return parts
 
 
 def reset_peak_memory(engine: Engine) -> None:
@@ -147,3 +162,71 @@ def peak_memory(engine: Engine) -> PeakMemory:
 
 def _rate(count: float, per: float) -> float | None:
     return count / per if per else None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """The state of the machine when the clock started."""
+
+    load: float
+    spent: dict[int, float]
+    """CPU seconds of every other process so far."""
+    started: float
+    gpu: list[dict[str, str]]
+
+    @classmethod
+    def now(cls) -> "MachineState":
+        """Read it."""
+        return cls(_load(), _cpu_seconds(), time.monotonic(), _gpus())
+
+    def until_now(self) -> Conditions:
+        """What else the machine did since then: load, other busy processes, a GPU's clocks."""
+        elapsed = max(time.monotonic() - self.started, 1e-9)
+        now = _cpu_seconds()
+        used = {pid: 100 * (spent - self.spent.get(pid, 0.0)) / elapsed for pid, spent in now.items()}
+        after = _gpus()
+        return Conditions(
+            load_before=self.load,
+            load_after=_load(),
+            other_processes=sum(share > BUSY_PERCENT for share in used.values()),
+            other_cpu_percent=round(sum(used.values()), 1),
+            clocks={"before": self.gpu, "after": after},
+            throttled=_throttled([*self.gpu, *after]),
+        )
+
+
+def _load() -> float:
+    return os.getloadavg()[0]
+
+
+def _cpu_seconds() -> dict[int, float]:
+    """CPU seconds of every process but this one, as far as they may be seen."""
+    seconds = {}
+    for process in psutil.process_iter(["cpu_times"]):
+        times = process.info["cpu_times"]
+        if times is not None and process.pid != os.getpid():
+            seconds[process.pid] = times.user + times.system
+    return seconds
+
+
+def _gpus() -> list[dict[str, str]]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    command = [program, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [
+        dict(zip(GPU_FIELDS, (part.strip() for part in line.split(",")), strict=False))
+        for line in told.splitlines()
+    ]
+
+
+def _throttled(readings: list[dict[str, str]]) -> bool | None:
+    """Whether any reading names a reason for throttling; None where nothing can be read."""
+    reasons = [reading.get("clocks_throttle_reasons.active", "") for reading in readings]
+    masks = [int(reason, 16) for reason in reasons if reason.startswith("0x")]
+    # Bit 0 only says that the GPU is idle.
+    return any(mask & ~1 for mask in masks) if masks else None

@@ -1,17 +1,20 @@
-"""Writes task files that are lm-eval's definitions, pointed at the hub or at local files.
+"""Writes task files for lm-eval: its own definitions, pointed at the hub or at local files.
 
-Only the families that are asked for are written: lm-eval then reads a few files instead of fourteen thousand.
+Only the tasks that are asked for are written: lm-eval then reads a few files instead of fourteen thousand.
+Whether the samples can be loaded is not known here.
 """
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+import yaml
+
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import Group, Source, groups, members_of, sources, stock_folder
-from unmask.evaluation.functions import as_yaml
+from unmask.evaluation.catalogue import Function, Source, TaskGroup, groups, members_of, sources, stock_folder
 
 NEAREST = 3
+"""Names that are offered in place of an unknown one."""
 
 
 def known_names() -> list[str]:
@@ -86,7 +89,7 @@ def local_files(source: Source, data: Path) -> dict[str, Path]:
         raise UnmaskError(
             f"{data}: no such folder; --data takes the folder laid out as docs/evaluation.md says."
         )
-    found = {}
+    files = {}
     for split, place in source.files.items():
         file = (data / place).resolve()
         table = file.with_suffix(".csv")
@@ -97,19 +100,28 @@ def local_files(source: Source, data: Path) -> dict[str, Path]:
                 f"{source.name} has no data: {data / place} is missing; put it there, or leave out --data to take "
                 f"{source.hub} from the hub."
             )
-        found[split] = file
-    return found
+        files[split] = file
+    return files
 
 
-def _with_parts(group: Group) -> list[Group]:
+def _with_parts(group: TaskGroup) -> list[TaskGroup]:
     """A group, and the groups that its definition names."""
     parts = [groups()[f"mmlu_{part}"] for part in ("stem", "humanities", "social_sciences", "other")]
     return [group, *parts] if group.name == "mmlu" else [group]
 
 
-def _group_file(group: Group) -> dict[str, object]:
+def _group_file(group: TaskGroup) -> dict[str, object]:
     return {"include": str(stock_folder() / group.stock)} if group.stock else dict(group.content)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes plain data, and functions as `!function package.module.name`."""
+
+
+_Dumper.add_representer(
+    Function, lambda dumper, function: dumper.represent_scalar("!function", function.name)
+)
+
+
 def _write(file: Path, content: dict[str, object]) -> None:
-    file.write_text(as_yaml(content), encoding="utf-8")
+    file.write_text(yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000), encoding="utf-8")

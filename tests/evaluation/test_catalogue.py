@@ -3,8 +3,7 @@
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import groups, members_of, sources
-from unmask.evaluation.metrics import headline, metric_of
+from unmask.evaluation.catalogue import groups, headline, members_of, metric_of, sources
 
 pytest.importorskip("lm_eval")
 
