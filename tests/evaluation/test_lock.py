@@ -26,7 +26,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepare(model: Path, data: Path, lock: Path, tasks: str = "gsm8k") -> dict[str, Any]:
-    from unmask.cli.prepare import prepare as command
+    from unmask.cli.recipe import prepare as command
 
     arguments = ["--tasks", tasks, "--model", str(model), "--data", str(data), "--output", str(lock)]
     result = CliRunner().invoke(command, arguments)

@@ -24,7 +24,6 @@ from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec, DecodeSpec, LayerReuseSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
-from unmask.spec.sweep import PlannedRun
 
 GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
 """Parts of the names that drivers report."""
@@ -147,12 +146,6 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
         _samples(recipe),
         flops,
     )
-
-
-def rows_of(run: PlannedRun, lock: Lock) -> int:
-    """Rows that a run asks."""
-    sizes = [lock.sizes[name] for name in lock.members[run.task]]
-    return sum(size if run.limit is None else min(size, run.limit) for size in sizes)
 
 
 def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script: Script) -> Ceiling:

@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from unmask.analysis.ceilings import rows_of
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe
-from unmask.spec.sweep import PlannedRun
+from unmask.spec.sweep import PlannedRun, rows_asked
 from unmask.store.index import IndexRecord, records
 from unmask.store.result import AccuracyResult
 from unmask.store.run_folder import RunFolder
@@ -103,7 +102,7 @@ def _scaled(record: IndexRecord, run: PlannedRun, lock: Lock, store: Store) -> f
     if run.kind == "timing":
         return seconds * _passes(run.identity) / _passes(record.identity)
     answering = _answering_seconds(RunFolder(store.runs_folder / record.folder)) or seconds
-    return seconds - answering + answering * rows_of(run, lock) / (record.rows or 1)
+    return seconds - answering + answering * rows_asked(run, lock) / (record.rows or 1)
 
 
 def _passes(identity: Mapping[str, Any]) -> int:

@@ -84,3 +84,24 @@ def _read_settings(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UnmaskError(f"{file} holds no table of decode settings.")
     return values
+
+
+store_option = click.option(
+    "--store", type=Path, metavar="DIR", help="Where results are. [UNMASK_STORE, or results]"
+)
+
+
+def selection(command: F) -> F:
+    """Add the options that say which runs of a recipe are meant."""
+    for option in (
+        click.option(
+            "--limit",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Rows of each task instead of the recipe's.",
+        ),
+        click.option("--config", multiple=True, metavar="NAME", help="Only these configurations (patterns)."),
+        click.option("--task", multiple=True, metavar="NAME", help="Only these tasks (patterns)."),
+    ):
+        command = option(command)
+    return command

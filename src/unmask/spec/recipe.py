@@ -321,14 +321,28 @@ def recipe_file(path: Path) -> Path:
     return file
 
 
+def recipe_text(file: Path) -> str:
+    """The text of a recipe's file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UnmaskError(f"{file} is no UTF-8 text; save it as UTF-8.") from None
+
+
 def read_recipe(path: Path) -> Recipe:
     """Read and check a recipe; errors name the file and the key."""
     file = recipe_file(path)
+    return parse_recipe(recipe_text(file), str(file), file.resolve().parent)
+
+
+def parse_recipe(text: str, what: str, folder: Path | None = None) -> Recipe:
+    """Make a recipe of its text; `what` names it in errors, and `folder` is where traces of its policies lie."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UnmaskError(f"{file} is no UTF-8 text; save it as UTF-8.") from None
-    return _located(parse_recipe(text, str(file)), file.resolve().parent)
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnmaskError(f"{what} is no valid TOML: {error}.") from None
+    recipe = _named_in_errors(what, Recipe, values, strict=True)
+    return recipe if folder is None else _located(recipe, folder)
 
 
 def _located(recipe: Recipe, folder: Path) -> Recipe:
@@ -350,12 +364,3 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
         grid=tuple(replace(grid, policy=found(grid.policy)) for grid in recipe.grid),
         configurations=tuple(replace(one, policy=found(one.policy)) for one in recipe.configurations),
     )
-
-
-def parse_recipe(text: str, what: str) -> Recipe:
-    """Make a recipe of its text; `what` names it in errors."""
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UnmaskError(f"{what} is no valid TOML: {error}.") from None
-    return _named_in_errors(what, Recipe, values, strict=True)

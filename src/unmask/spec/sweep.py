@@ -185,6 +185,12 @@ def check_limit(task: str, limit: int | None, lock: Lock) -> None:
         )
 
 
+def rows_asked(run: PlannedRun, lock: Lock) -> int:
+    """Rows that a run asks."""
+    sizes = [lock.sizes[name] for name in lock.members[run.task]]
+    return sum(size if run.limit is None else min(size, run.limit) for size in sizes)
+
+
 def _chosen(names: list[str], patterns: Iterable[str], what: str) -> list[str]:
     wanted = list(patterns)
     for pattern in wanted:

@@ -1,4 +1,4 @@
-"""`unmask prepare`: fetches checkpoint and data once, and locks their hashes for workers without a network."""
+"""`unmask new` and `unmask prepare`: a recipe of one's own, and the lock of what it depends on."""
 
 from pathlib import Path
 
@@ -6,6 +6,32 @@ import click
 
 from unmask.cli.results import check_writable
 from unmask.errors import UnmaskError
+
+
+@click.command(short_help="Begin a new experiment.")
+@click.argument("name")
+@click.option(
+    "--folder",
+    type=Path,
+    default=Path("recipes"),
+    show_default=True,
+    metavar="DIR",
+    help="Where experiments are kept.",
+)
+def new(name: str, folder: Path) -> None:
+    """Make a folder for an experiment: recipe.toml, proposal.md and log.md.
+
+    The recipe runs as it is, on the embedded model, so that you can change it step by step.
+
+    \b
+    Examples:
+      unmask new 05_mine
+      unmask plan recipes/05_mine
+    """
+    from unmask import lab
+
+    file = lab.new(name, folder)
+    click.echo(f"{file} is ready; see `unmask plan {file.parent}`.")
 
 
 @click.command(short_help="Fetch checkpoint and data once.")
@@ -45,7 +71,7 @@ def prepare(
     if recipe is not None:
         if tasks or model or revision or data:
             raise UnmaskError("A recipe names its own model, tasks and data; give the recipe alone.")
-        from unmask.cli.recipes import open_recipe
+        from unmask.lab.recipes import open_recipe
 
         opened = open_recipe(recipe)
         names = [task.name for task in opened.recipe.tasks]
