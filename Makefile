@@ -42,7 +42,7 @@ test-all: lint
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
 
-BENCHMARKS := batching prefix growth where_time_goes memory cost layouts reuse scoring store
+BENCHMARKS := batching prefix growth where_time_goes memory layouts reuse scoring store
 
 bench-all: bench
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done

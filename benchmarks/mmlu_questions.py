@@ -15,10 +15,9 @@ def questions(
     engine: unmask.Engine, subject: str, data: Path, limit: int | None = None
 ) -> list[ScoreRequest]:
     """The requests that lm-eval makes of a subject's rows, in the model's tokens."""
-    from unmask.evaluation.collector import collect
-    from unmask.evaluation.harness import Options
+    from unmask.evaluation.harness import Options, collect
     from unmask.evaluation.lm import UnmaskLM
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     adapter = UnmaskLM(engine=engine)
     _, asked = collect(adapter, load_tasks([f"mmlu_{subject}"], data, limit), Options(limit=limit))

@@ -3,6 +3,7 @@
     >>> import unmask
     >>> engine = unmask.load("path/to/checkpoint")                          # doctest: +SKIP
     >>> engine.generate("Hello", decode={"max_new_tokens": 64})[0].text     # doctest: +SKIP
+    >>> unmask.lab.run("recipes/00_baseline_embedded", slots=2)             # doctest: +SKIP
 
 Names are imported when first used, so that `import unmask` does not need torch.
 """
@@ -42,11 +43,14 @@ __all__ = [
     "ScoreRequest",
     "StepEvent",
     "UnmaskError",
+    "lab",
     "load",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "lab":
+        return import_module("unmask.lab")
     if name not in _HOMES:
         raise AttributeError(f"module 'unmask' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

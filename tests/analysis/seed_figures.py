@@ -83,7 +83,6 @@ GROUP_ROWS = {
     "mmlu_stem": {"acc,none": 0.6114811290834127, "acc_stderr,none": 0.008455031432018515},
 }
 """The same in all nine configurations."""
-GROUP_SIZES = {"mmlu_humanities": 4705, "mmlu_other": 3107, "mmlu_social_sciences": 3077, "mmlu_stem": 3153}
 
 
 def summary(figure: Figure) -> dict[str, Any]:

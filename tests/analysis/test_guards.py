@@ -309,13 +309,13 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 def test_every_guard_has_a_fault_and_explains_itself() -> None:
-    assert {guard for guard, _, _ in FAULTS.values()} == {guard.about.id for guard in GUARDS}
+    assert {guard for guard, _, _ in FAULTS.values()} == {guard.name for guard in GUARDS}
     for guard in GUARDS:
-        severities = {severity for name, severity, _ in FAULTS.values() if name == guard.about.id}
-        assert guard.about.severity in severities
-        assert guard.about.title
-        assert guard.about.explanation.endswith(".")
-        assert guard.about.advice.endswith(".")
+        severities = {severity for name, severity, _ in FAULTS.values() if name == guard.name}
+        assert guard.severity in severities
+        assert guard.title
+        assert guard.explanation.endswith(".")
+        assert guard.advice.endswith(".")
 
 
 @pytest.mark.parametrize("rows", [1500, 4000])

@@ -11,7 +11,7 @@ from unmask.analysis.comparison import compare
 from unmask.analysis.guards import run_guards
 from unmask.analysis.records import Experiment, Planned, Table
 from unmask.analysis.speeds import ratio_interval, speedup_of
-from unmask.analysis.statistics.power import assumed_discordance, samples_for_margin
+from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import points
 from unmask.errors import UnmaskError

@@ -14,7 +14,7 @@ from unmask.analysis.guards import Finding, run_guards
 from unmask.analysis.records import Table
 from unmask.analysis.verdict import verdict
 from unmask.cli.check import check
-from unmask.evaluation.metrics import metric_of
+from unmask.evaluation.catalogue import metric_of
 from unmask.spec.recipe import Bounds, SuccessSpec
 from unmask.store.foreign import import_tree
 from unmask.store.foreign_record import foreign_record

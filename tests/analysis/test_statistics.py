@@ -8,16 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import binomtest
-from seed_figures import GROUP_ROWS, GROUP_SIZES
 
-from unmask.analysis.statistics.bootstrap import paired_bootstrap
-from unmask.analysis.statistics.correction import bonferroni_level, holm
-from unmask.analysis.statistics.groups import clustered_error, clustered_interval, group_mean
-from unmask.analysis.statistics.intervals import mean_interval, wilson
-from unmask.analysis.statistics.normal import two_sided
-from unmask.analysis.statistics.paired import PairedCounts, mcnemar, paired_difference
-from unmask.analysis.statistics.tango import paired_interval
-from unmask.analysis.statistics.unpaired import unpaired_interval
+from unmask.analysis.statistics import (
+    PairedCounts,
+    bonferroni_level,
+    clustered_error,
+    clustered_interval,
+    holm,
+    mcnemar,
+    mean_interval,
+    paired_bootstrap,
+    paired_difference,
+    paired_interval,
+    two_sided,
+    unpaired_interval,
+    wilson,
+)
 from unmask.errors import UnmaskError
 
 
@@ -149,22 +155,6 @@ def test_the_two_ways_of_drawing_agree() -> None:
     nudged = paired_bootstrap((values + random.normal(0, 1e-9, size=400)).tolist())
     assert counted.low == pytest.approx(nudged.low, abs=0.004)
     assert counted.high == pytest.approx(nudged.high, abs=0.004)
-
-
-def test_groups_are_weighted_as_lm_eval_does() -> None:
-    """Checked on lm-eval's own output, the published MMLU figures, and against lm-eval itself where it is installed."""
-    names = list(GROUP_SIZES)
-    values = [GROUP_ROWS[name]["acc,none"] for name in names]
-    errors = [GROUP_ROWS[name]["acc_stderr,none"] for name in names]
-    sizes = [GROUP_SIZES[name] for name in names]
-    mean, error = group_mean(values, errors, sizes)
-    assert mean == pytest.approx(GROUP_ROWS["mmlu"]["acc,none"], abs=1e-12)
-    assert error == pytest.approx(GROUP_ROWS["mmlu"]["acc_stderr,none"], rel=2e-3)
-    assert group_mean(values, errors, sizes, weight_by_size=False)[0] == pytest.approx(np.mean(values))
-    assert group_mean(values, [None, *errors[1:]], sizes)[1] is None
-    metrics = pytest.importorskip("lm_eval.api.metrics")
-    assert mean == pytest.approx(metrics.aggregate_subtask_metrics(values, sizes, True))
-    assert error == pytest.approx(metrics.pooled_sample_stderr(errors, sizes))
 
 
 def test_clustered_errors_by_hand() -> None:

@@ -11,12 +11,20 @@ from sweeps import SHAPE, TASK
 
 from unmask.analysis import samples
 from unmask.analysis.comparison import compare
-from unmask.analysis.likeness import acts, alike, behaviour, spec_of, subset_axis, threshold
+from unmask.analysis.likeness import (
+    acts,
+    alike,
+    behaviour,
+    reuse_fraction,
+    spec_of,
+    subset_axis,
+    threshold,
+    work_ratio,
+)
 from unmask.analysis.records import Entry, Planned, joined
 from unmask.analysis.samples import difference
 from unmask.analysis.speeds import speedup_of
 from unmask.analysis.tables import experiment_table, own_table
-from unmask.analysis.work import reuse_fraction, work_ratio
 from unmask.errors import UnmaskError
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from sweeps import SUCCESS, TASK, clean, entry, timings
 
 from unmask.analysis import samples
-from unmask.analysis.candidates import candidates_of
 from unmask.analysis.records import Experiment, Planned, Table
-from unmask.analysis.verdict import Verdict, verdict
+from unmask.analysis.verdict import Verdict, candidates_of, verdict
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import Bounds, SuccessSpec
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +90,7 @@ def result_of(run: RunFolder, configuration: str, right: int = 3, digest: str = 
         "environment": {
             "commit": "c0ffee",
             "dirty": False,
-            "host": "node1",
+            "host": platform.node(),
             "cpu": "a processor",
             "device": "cpu",
         },

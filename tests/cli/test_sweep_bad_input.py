@@ -142,7 +142,7 @@ SPOILED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "recipe out of range": (
         TEXT.replace("limit = 4", "limit = 0"),
         lambda _: None,
-        "recipe.toml, line 11: Expected `int` >= 1",
+        "recipe.toml: Expected `int` >= 1 - at `$.tasks[0].limit`",
     ),
 }
 

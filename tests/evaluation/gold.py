@@ -7,9 +7,9 @@ from ifeval_gold import follow
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
+from unmask.evaluation.catalogue import metric_of
 from unmask.evaluation.harness import Options, evaluate_tasks
-from unmask.evaluation.metrics import metric_of
-from unmask.evaluation.preflight import Loaded
+from unmask.evaluation.task_data import Loaded
 
 
 class GoldLM(LM):

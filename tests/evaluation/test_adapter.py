@@ -58,7 +58,7 @@ def test_until_cuts_the_text_and_ends_the_work(model: Any) -> None:
 
 
 def test_a_special_token_in_until_stops_by_its_id(model: Any) -> None:
-    from unmask.evaluation.generation import decode_settings
+    from unmask.evaluation.answering import decode_settings
     from unmask.spec import DecodeSpec
 
     found = decode_settings({"until": ["<|im_end|>", "Q:"]}, DecodeSpec(), model)
@@ -86,7 +86,7 @@ def test_every_name_of_the_limit_is_known(model: Any, name: str) -> None:
     ],
 )
 def test_sampling_arguments(model: Any, arguments: dict[str, Any], temperature: float) -> None:
-    from unmask.evaluation.generation import decode_settings
+    from unmask.evaluation.answering import decode_settings
     from unmask.spec import DecodeSpec
 
     found = decode_settings({**arguments, "top_p": 0.5}, DecodeSpec(), model)

@@ -6,9 +6,8 @@ from itertools import combinations
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.evaluation import code_metric
-from unmask.evaluation.code_metric import sandboxed_metric
-from unmask.evaluation.sandbox import Isolation, code_eval, pass_at_k
+from unmask.evaluation import sandbox
+from unmask.evaluation.sandbox import Isolation, code_eval, pass_at_k, sandboxed_metric
 
 ADD, MULTIPLY = "def add(a, b): return a + b", "def add(a, b): return a * b"
 TEST = "assert add(2, 3) == 5"
@@ -42,7 +41,7 @@ def test_the_metric_is_the_sandbox_for_a_while_and_tells_its_gaps(monkeypatch: p
     import evaluate
 
     monkeypatch.setattr(evaluate, "load", lambda path: f"the hub's {path}")
-    monkeypatch.setattr(code_metric, "isolation", lambda: Isolation())
+    monkeypatch.setattr(sandbox, "isolation", lambda: Isolation())
     told: list[str] = []
     with sandboxed_metric(told.append):
         assert evaluate.load("rouge") == "the hub's rouge"

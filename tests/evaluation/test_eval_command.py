@@ -96,20 +96,14 @@ def test_options_win_over_the_task(text_model: Path) -> None:
     assert found["speed"]["decoding"]["tokens"] <= 6
 
 
-def test_a_chat_template_is_applied(text_model: Path, tmp_path: Path) -> None:
-    output = tmp_path / "chat"
-    arguments = [
-        "--tasks",
-        "unmask_instruct",
-        "--limit",
-        "1",
-        "--apply-chat-template",
-        "--output",
-        str(output),
-    ]
+@pytest.mark.parametrize("flag, chat", [("--chat", True), ("--apply-chat-template", True), ("--raw", False)])
+def test_a_chat_template_is_applied_when_asked_for(
+    text_model: Path, tmp_path: Path, flag: str, chat: bool
+) -> None:
+    arguments = ["--tasks", "unmask_instruct", "--limit", "1", flag, "--output", str(tmp_path / "run")]
     assert run(text_model, *arguments, *SHORT).exit_code == 0
-    (row,) = (output / "samples_unmask_instruct.jsonl").read_text().splitlines()
-    assert json.loads(row)["arguments"][0][0].startswith("<|im_start|>user\n")
+    (row,) = (tmp_path / "run/samples_unmask_instruct.jsonl").read_text().splitlines()
+    assert json.loads(row)["arguments"][0][0].startswith("<|im_start|>user\n") == chat
 
 
 @pytest.mark.parametrize(
@@ -118,7 +112,7 @@ def test_a_chat_template_is_applied(text_model: Path, tmp_path: Path) -> None:
         (["--tasks", "gsm9k"], "the nearest are"),
         (["--tasks", "unmask_arith", "--limit", "0"], "--limit is 0"),
         (["--tasks", "unmask_arith", "--limit", "-1"], "--limit is -1"),
-        (["--tasks", "unmask_arith", "--limit", "1000000"], "rows; give at most that"),
+        (["--tasks", "unmask_arith", "--limit", "1000000"], "samples; give at most that many"),
         (
             ["--tasks", "unmask_choice_text", "--limit", "1", "--estimator", "canvas"],
             "canvas scores single tokens",

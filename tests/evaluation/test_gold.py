@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from unmask.evaluation.metrics import headline
+from unmask.evaluation.catalogue import headline
 
 pytestmark = pytest.mark.usefixtures("lm_eval")
 
@@ -31,7 +31,7 @@ def scores(names: str, data: Path | None, limit: int | None = None) -> tuple[set
     """The headlines of all tasks for right answers, and for wrong ones."""
     from gold import results_of
 
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     loaded = load_tasks(names.split(","), data, limit, allow_code=True)
     right, wrong = (results_of(knows, loaded, limit=limit) for knows in (True, False))
@@ -91,7 +91,7 @@ OUT_OF_REACH = {
 def test_all_published_rows(name: str, real_data: Path) -> None:
     from gold import results_of, values
 
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     if name == "ifeval":
         _need_sentence_model()

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def prepare(model: Path, data: Path, lock: Path, tasks: str = "gsm8k") -> dict[str, Any]:
-    from unmask.cli.prepare import prepare as command
+    from unmask.cli.recipe import prepare as command
 
     arguments = ["--tasks", tasks, "--model", str(model), "--data", str(data), "--output", str(lock)]
     result = CliRunner().invoke(command, arguments)
@@ -61,7 +60,7 @@ def test_a_run_from_its_lock(
     other = tmp_path / "data"
     shutil.copytree(invented / "gsm8k", other / "gsm8k")
     (other / "gsm8k/test.jsonl").write_text('{"question": "1?", "answer": "#### 1"}\n')
-    assert "rows of gsm8k are not those" in str(evaluate(text_model, other, lock).exception)
+    assert "samples of gsm8k are not those" in str(evaluate(text_model, other, lock).exception)
 
     changed = tmp_path / "checkpoint"
     shutil.copytree(text_model, changed)
@@ -79,49 +78,9 @@ def test_locks_that_cannot_be_read(tmp_path: Path) -> None:
         read_lock(tmp_path / "broken")
 
 
-class Api:
-    """A hub with one checkpoint and all datasets."""
-
-    asked: list[str]
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.asked = []
-
-    def model_info(self, model: str, revision: str | None, files_metadata: bool) -> Any:
-        assert (model, revision, files_metadata) == ("org/name", None, True)
-        files = [
-            SimpleNamespace(rfilename="model.safetensors", size=self.size),
-            SimpleNamespace(rfilename="movie.mp4", size=1 << 60),
-        ]
-        return SimpleNamespace(sha="abc", siblings=files)
-
-    def auth_check(self, dataset: str, repo_type: str) -> None:
-        assert repo_type == "dataset"
-        self.asked.append(dataset)
-
-    def dataset_info(self, dataset: str) -> Any:
-        return SimpleNamespace(sha=f"sha of {dataset}")
-
-
-def test_commits_are_pinned_and_room_is_checked_before_a_download(tmp_path: Path) -> None:
-    from unmask.evaluation.downloads import dataset_commits, pin_model
-
-    assert pin_model("org/name", None, Api(10)) == "abc"
-    assert pin_model(str(tmp_path), None, Api(10)) is None
-    with pytest.raises(UnmaskError, match="set HF_HOME"):
-        pin_model("org/name", None, Api(1 << 60))
-    api = Api(10)
-    assert dataset_commits(["gsm8k", "mmlu", "unmask_arith"], api) == {
-        "openai/gsm8k": "sha of openai/gsm8k",
-        "cais/mmlu": "sha of cais/mmlu",
-    }
-    assert api.asked == ["openai/gsm8k", "cais/mmlu"]
-
-
 def test_pinned_commits_reach_the_definitions() -> None:
     from unmask.evaluation.catalogue import sources
-    from unmask.evaluation.definitions import task_file
+    from unmask.evaluation.task_files import task_file
 
     content = task_file(sources()["gsm8k"], None, {"openai/gsm8k": "abc"})
     assert content["dataset_kwargs"] == {"revision": "abc"}

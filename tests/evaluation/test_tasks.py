@@ -12,7 +12,7 @@ def prompts(names: list[str], data: Path | None, limit: int = 8) -> list[str]:
     from gold import GoldLM
 
     from unmask.evaluation.harness import Options, evaluate_tasks
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     lm = GoldLM(True)
     evaluate_tasks(lm, load_tasks(names, data), Options(limit=limit), allow_code=True)
@@ -51,7 +51,7 @@ def test_gpqa_may_be_a_table(tmp_path: Path) -> None:
 
 def test_result_keys_do_not_depend_on_the_origin_of_rows(invented: Path) -> None:
     from unmask.evaluation.catalogue import sources
-    from unmask.evaluation.definitions import task_file
+    from unmask.evaluation.task_files import task_file
 
     for source in sources().values():
         if source.stock:
@@ -62,8 +62,8 @@ def test_result_keys_do_not_depend_on_the_origin_of_rows(invented: Path) -> None
 
 def test_the_language_of_a_doubtful_answer_is_the_same_each_time(invented: Path) -> None:
     """Unseeded, the recogniser takes this for Portuguese in two looks of three, else for Swahili."""
-    from unmask.evaluation.preflight import load_tasks
     from unmask.evaluation.stable import ifeval_results
+    from unmask.evaluation.task_data import load_tasks
 
     load_tasks(["ifeval"], invented)  # finds the sentence model that its files want when they are imported
     doc = {

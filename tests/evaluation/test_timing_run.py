@@ -50,7 +50,7 @@ def time_all(
 ) -> Any:
     from unmask.evaluation import timing_run
     from unmask.evaluation.harness import Options
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     loaded = load_tasks([task], None, 2)
     identity = identity_of(task, repeats)
@@ -161,7 +161,7 @@ def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch:
 
 
 def test_whole_texts_cannot_be_timed(model: Any) -> None:
-    from unmask.evaluation.collector import Collector
+    from unmask.evaluation.harness import Collector
     from unmask.evaluation.lm import UnmaskLM
 
     with pytest.raises(UnmaskError, match="cannot be timed yet"):

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from invented_store import write_store
 
 from unmask.cli import app, group
-from unmask.report.write import folder_of
+from unmask.lab.outcomes import report_folder
 from unmask.store import Store
 
 
@@ -89,9 +89,9 @@ def test_tables_need_no_torch(store: Store) -> None:
 
 
 def test_several_names_have_a_folder_of_their_own(store: Store) -> None:
-    assert folder_of(store, ["a", "b"], ["c"]).name == "a+b+foreign-c"
+    assert report_folder(store, ["a", "b"], ["c"]).name == "a+b+foreign-c"
     many = [f"experiment_{number}" for number in range(20)]
-    long, other = folder_of(store, many, []), folder_of(store, many[1:], [])
+    long, other = report_folder(store, many, []), report_folder(store, many[1:], [])
     assert len(long.name) == 80
     assert long.name != other.name
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from invented_store import write_store
 
+from unmask.analysis.words import MINUS, MISSING, TIMES
 from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown, escaped
-from unmask.report.numbers import MINUS, MISSING, TIMES
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
 

@@ -7,24 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from unmask.analysis.words import MINUS, MISSING, duration, in_percent, probability, rate, span
 from unmask.report.document import AttemptSpan
-from unmask.report.figures.axes import LABEL_HEIGHT, Frame, Label, labels
-from unmask.report.figures.svg import Scale, tag, ticks
-from unmask.report.figures.timeline import _lanes, timeline
-from unmask.report.numbers import MINUS, MISSING, duration, percent, probability, rate, span
+from unmask.report.figures import _lanes, timeline
+from unmask.report.svg import LABEL_HEIGHT, Label, PlotFrame, Scale, labels, tag, ticks
 
 SMALL = st.floats(-1, 1)
 
 
 @given(SMALL)
 def test_percent_has_one_minus_and_none_before_zero(share: float) -> None:
-    text = percent(share)
+    text = in_percent(share)
     assert "-" not in text
     assert text.startswith(MINUS) == (round(share * 100, 1) < 0)
 
 
 def test_what_is_not_known_has_one_spelling() -> None:
-    assert {percent(None), rate(None), probability(None), duration(None)} == {MISSING}
+    assert {in_percent(None), rate(None), probability(None), duration(None)} == {MISSING}
 
 
 def test_spans_and_times() -> None:
@@ -55,7 +54,7 @@ def test_elements_escape_what_they_are_given() -> None:
 
 @given(st.lists(st.tuples(st.floats(60, 400), st.floats(40, 260)), min_size=1, max_size=12))
 def test_labels_do_not_cover_each_other(places: list[tuple[float, float]]) -> None:
-    frame = Frame(Scale(0, 1, 52, 440), Scale(0, 1, 272, 30))
+    frame = PlotFrame(Scale(0, 1, 52, 440), Scale(0, 1, 272, 30))
     drawn = list(labels([Label(x, y, f"k{n}") for n, (x, y) in enumerate(places)], frame))
     boxes = []
     for one in drawn:

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from invented_store import outcome, write_store
 
-from unmask.report.across import across
+from unmask.analysis.words import MISSING
 from unmask.report.document import Document
 from unmask.report.flips import LONGEST_ANSWER, flips_of, shortened
 from unmask.report.gather import gather
-from unmask.report.heat_maps import heat_maps
 from unmask.report.lines import accuracy_interval
 from unmask.report.markdown import as_markdown
-from unmask.report.numbers import MISSING
 from unmask.report.page import as_page
+from unmask.report.tables import across, heat_maps
 from unmask.store.foreign import import_tree
 
 
@@ -65,8 +64,8 @@ def test_a_grid_is_k_by_subset(document: Document) -> None:
 
 def test_the_summary_names_the_best_within_the_budget(document: Document) -> None:
     arith, exam = across(document)
-    assert (arith.control, arith.verdict) == ("k1_first", document.parts[0].verdict.answer)  # type: ignore[union-attr]
-    assert (exam.verdict, exam.best) == (MISSING, MISSING)
+    assert (arith.control, arith.answer) == ("k1_first", document.parts[0].verdict.answer)  # type: ignore[union-attr]
+    assert (exam.answer, exam.best) == (None, MISSING)
     lines = {line.name: line for line in document.parts[0].tasks[0].lines}
     assert lines[arith.best].loss.interval.high <= 0.05  # type: ignore[union-attr]
     assert float(arith.speedup) > 1.1

@@ -13,7 +13,7 @@ from cli_cases import RECIPE, write_tokenizer
 
 from unmask.engine.engine import Engine
 from unmask.errors import UnmaskError
-from unmask.evaluation.fingerprint import file_sha256
+from unmask.evaluation.lock import file_sha256
 from unmask.evaluation.replay import replay, run_lengths
 from unmask.evaluation.replay_files import replay_file, stored_replay
 from unmask.evaluation.replay_run import make_replays

@@ -9,7 +9,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "analysis"))
 from seed_figures import AFTER_THE_FIX, PUBLISHED, path_of, summary
 
-from unmask.evaluation.metrics import metric_of
+from unmask.evaluation.catalogue import metric_of
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recipe_cases import lock_for
-from unmask.analysis.outlook import Outlook, outlook
+from unmask.analysis.ceilings import Outlook, outlook
 from unmask.spec.recipe import Recipe, read_recipe
 from unmask.spec.sweep import sweep_of
 from unmask.store.store import run_id

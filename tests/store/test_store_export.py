@@ -9,7 +9,7 @@ import pytest
 from store_cases import done, timing_identity, timing_result
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.metrics import metric_of
+from unmask.evaluation.catalogue import metric_of
 from unmask.store import Store
 from unmask.store.export import COLUMNS, Labelled, rows_of, to_csv, to_parquet, to_tree
 from unmask.store.foreign import import_tree

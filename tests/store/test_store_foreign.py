@@ -8,7 +8,7 @@ import pytest
 from store_cases import done
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.metrics import metric_of
+from unmask.evaluation.catalogue import metric_of
 from unmask.store import Store
 from unmask.store.foreign import Imported, foreign, foreign_of, import_tree, imports
 from unmask.store.foreign_record import ForeignRecord

@@ -2,8 +2,8 @@
 
 - `tables`: results of experiments and imports out of a store, as `records`
 - `guards`: what makes them invalid or doubtful
-- `verdict`: the recipe's question answered
+- `verdict`: candidates, criteria and the recipe's question answered
 - `frontier`: accuracy against speed or work
-- `outlook`: what a sweep can show, before it runs
+- `ceilings`: the most that can be gained, also before a sweep runs
 - `statistics`: the arithmetic below all of it
 """

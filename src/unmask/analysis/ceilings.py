@@ -1,11 +1,13 @@
-"""The most that a configuration could gain, for results whose model is known.
+"""The most that can be gained: of results whose model is known, and of a recipe before anything runs.
 
 Both sides are taken to need the same steps, as many as the control needed where its ledger says so. Foreign
-results are judged by their own accounting: the named layers are skipped, the others run.
+results are judged by their own accounting: the named layers are skipped, the others run. Nothing is run and nothing is
+written.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -13,11 +15,15 @@ import msgspec
 
 from unmask.analysis.likeness import spec_of
 from unmask.analysis.records import Entry
-from unmask.cost import DEVICES, Device, ModelShape
+from unmask.analysis.statistics import assumed_discordance, samples_for_margin
+from unmask.cost import DEVICES, Device, ModelShape, total_price
 from unmask.errors import UnmaskError
-from unmask.policies.ceiling import Ceiling, ceiling_of
-from unmask.policies.rehearsal import Script
-from unmask.spec import AnyPolicySpec, LayerReuseSpec
+from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
+from unmask.policies.registry import make_policy, policy_spec
+from unmask.policies.rehearsal import Script, rehearse
+from unmask.spec import AnyPolicySpec, DecodeSpec, LayerReuseSpec
+from unmask.spec.lock import Lock
+from unmask.spec.recipe import ConfigurationSpec, Recipe
 
 GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
 """Parts of the names that drivers report."""
@@ -94,3 +100,103 @@ def _pattern(mean: float) -> tuple[int, ...]:
     """Whole numbers of at least 1 with this mean, evenly mixed."""
     ends = [math.floor(max(1.0, mean) * step + 1e-9) for step in range(PATTERN + 1)]
     return tuple(after - before for before, after in pairwise(ends))
+
+
+GPU = "rtx6000"
+"""Roofline of recipes that ask for a GPU without one being named."""
+MOST = 0.999
+"""Share of the work that can be skipped at most, so that a bound stays finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is known before the first run."""
+
+    ceilings: dict[str, Ceiling]
+    """By configuration; those of policies that cannot be rehearsed are left out."""
+    equal: list[list[str]]
+    """Configurations that cannot differ by construction."""
+    beyond: str | None
+    """Why the success criterion cannot be met, where it cannot."""
+    samples_needed: int | None
+    """Rows at which a loss within the criterion can be told."""
+    flops: dict[str, float]
+    """Of one answer of the rehearsed length, by configuration."""
+
+
+def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
+    """Judge a recipe by arithmetic alone: on a device's roofline or, without a GPU, by the work that is skipped."""
+    device = device or (GPU if recipe.resources.gpus else None)
+    shape = ModelShape(**lock.shape)
+    points = recipe.expanded()
+    ceilings: dict[str, Ceiling] = {}
+    flops: dict[str, float] = {}
+    for point in points:
+        script = script_of(recipe.decode_of(point), lock)
+        try:
+            spec = policy_spec(point.policy)
+            ceilings[point.name] = _ceiling(spec, shape, device, script)
+            ledger = rehearse(make_policy(spec, shape.layers), shape.layers, script)
+        except UnmaskError as error:
+            raise UnmaskError(f"Configuration {point.name}: {error}") from None
+        flops[point.name] = total_price(ledger, shape, 2).flops
+    return Outlook(
+        ceilings,
+        _equal(recipe, points, shape.layers),
+        _beyond(recipe, ceilings, device),
+        _samples(recipe),
+        flops,
+    )
+
+
+def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script: Script) -> Ceiling:
+    if device:
+        return ceiling_of(spec, shape, DEVICES[device], script)
+    found = ceiling_of(spec, shape, ANY, script)
+    most = max(found.flops_saved, found.bytes_saved)
+    return replace(found, speedup=1 / (1 - min(MOST, most)))
+
+
+def script_of(decode: DecodeSpec, lock: Lock) -> Script:
+    """The answer that is rehearsed: one of the longest allowed, within reason."""
+    return Script(
+        new_tokens=min(decode.max_new_tokens, 256),
+        block_size=decode.resolved_block_size(lock.block_size),
+        sub_block_size=decode.sub_block_size,
+        block_cache=decode.block_cache,
+    )
+
+
+def _equal(recipe: Recipe, points: list[ConfigurationSpec], layers: int) -> list[list[str]]:
+    groups: dict[object, list[str]] = {}
+    for point in points:
+        key = recipe.decode_of(point), canonical(policy_spec(point.policy), layers)
+        groups.setdefault(key, []).append(point.name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None) -> str | None:
+    success = recipe.success
+    if success is None:
+        return None
+    points = recipe.expanded()
+    control = next(point for point in points if point.name == success.control)
+    candidates = [point for point in points if success.is_candidate(point.name)]
+    # Other decode settings mean other steps, and of those no ceiling is known.
+    if any(recipe.decode_of(point) != recipe.decode_of(control) for point in candidates):
+        return None
+    best = max((ceilings[point.name].speedup for point in candidates), default=None)
+    if best is None or best >= success.confirm.speedup:
+        return None
+    return (
+        f"The criterion asks for a speed-up above {success.confirm.speedup:g}, but the candidates can reach "
+        f"{best:.2f} at most {f'on {device}' if device else 'by the work they skip'} at equal steps; no run can "
+        "confirm it."
+    )
+
+
+def _samples(recipe: Recipe) -> int | None:
+    success = recipe.success
+    if success is None or not success.confirm.drop:
+        return None
+    return samples_for_margin(success.confirm.drop, assumed_discordance())

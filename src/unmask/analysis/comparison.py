@@ -6,7 +6,7 @@ from typing import Any
 
 from unmask.analysis.records import Entry
 from unmask.analysis.samples import damage, difference, disagreement, outcomes, rows_of
-from unmask.analysis.statistics.paired import Difference
+from unmask.analysis.statistics import Difference
 from unmask.errors import UnmaskError
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from unmask.analysis.candidates import Loss, loss_of
-from unmask.analysis.likeness import acts, control_of, likeness, threshold
+from unmask.analysis.likeness import acts, control_of, likeness, threshold, work_ratio
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.speeds import Speedup, speedup_of
-from unmask.analysis.work import work_ratio
+from unmask.analysis.verdict import Loss, loss_of
 
 Axis = Literal["speed", "work"]
 

@@ -1,4 +1,7 @@
-"""Which configurations must behave alike, and which claim to act: read from policies, never from results."""
+"""Which configurations must behave alike, which claim to act, and the work that was counted for them.
+
+Likeness is read from policies and decode settings, never from results; work is read from the ledgers of results.
+"""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
@@ -96,3 +99,33 @@ def _frozen(value: Any) -> Hashable:
         return tuple(_frozen(one) for one in value)
     hashable: Hashable = value
     return hashable
+
+
+def reuse_fraction(result: Entry | Timing) -> float | None:
+    """Share of the layer work that was not done; None where nothing was counted."""
+    done = sum(part.get("branch_rows", 0) for part in result.effect.values())
+    skipped = sum(part.get("branch_rows_skipped", 0) for part in result.effect.values())
+    return skipped / (done + skipped) if done + skipped else None
+
+
+def flops(result: Entry | Timing) -> float | None:
+    """Operations that were carried out; None where nothing was counted."""
+    return sum(part.get("flops", 0) for part in result.effect.values()) or None
+
+
+def units(result: Entry | Timing) -> int | None:
+    """What the work was for: tokens when generating, requests when scoring."""
+    if isinstance(result, Timing):
+        return result.units or None
+    if "generation" in result.effect:
+        return result.tokens or None
+    return sum(part.get("requests", 0) for part in result.effect.values()) or None
+
+
+def work_ratio(control: Entry | Timing, result: Entry | Timing) -> float | None:
+    """Operations for each token (or request), as a multiple of the control's."""
+    before, after = flops(control), flops(result)
+    count, other = units(control), units(result)
+    if not (before and after and count and other):
+        return None
+    return (after / other) / (before / count)

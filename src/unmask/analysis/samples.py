@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from unmask.analysis.records import Entry
-from unmask.analysis.statistics.paired import Difference, paired_difference
+from unmask.analysis.statistics import Difference, paired_difference
 from unmask.errors import UnmaskError
 from unmask.store import read_lines
 

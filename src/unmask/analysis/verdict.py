@@ -4,20 +4,211 @@ Speed comes from timing runs only, loss of accuracy from rows paired by sample. 
 best of several candidates, so its intervals are widened for their number (Bonferroni); rejecting needs every
 candidate to fail, which no choice can favour, so its intervals are not. A candidate whose figures a guard calls
 invalid neither confirms nor rejects anything.
+
+From top to bottom: what is known of each candidate, one candidate against the criteria, what is missing for an answer,
+and the verdict.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from unmask.analysis.candidates import Candidate, candidates_of, judged_group
-from unmask.analysis.criteria import asked
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.judgement import confirms, could_confirm, missing, rejects
-from unmask.analysis.records import Table
-from unmask.analysis.words import listed, points
+from unmask.analysis.records import Entry, Group, Planned, Table
+from unmask.analysis.samples import difference
+from unmask.analysis.speeds import Speedup, speedup_of
+from unmask.analysis.statistics import (
+    Interval,
+    bonferroni_level,
+    careful_discordance,
+    samples_for_margin,
+    unpaired_interval,
+)
+from unmask.analysis.words import counted, in_points, join_words, points
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import SuccessSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The control's accuracy minus the candidate's."""
+
+    value: float
+    interval: Interval
+    corrected: Interval
+    """The same at the level corrected for the number of candidates."""
+    rows: int
+    discordant: float | None
+    """Share of the rows on which the two disagree; None where rows are not paired."""
+    paired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A candidate's case."""
+
+    configuration: str
+    speedup: Speedup | None
+    corrected_speedup: Speedup | None
+    loss: Loss | None
+
+    def told(self) -> str:
+        """Figures and intervals in words."""
+        speed = "no timing"
+        if self.speedup:
+            speed = f"{self.speedup.value:.2f}x ({self.speedup.bounds})"
+        loss = "no result"
+        if self.loss:
+            between = f"{in_points(self.loss.interval.low)} to {in_points(self.loss.interval.high)}"
+            loss = f"loses {points(self.loss.value)} ({between})"
+        return f"{self.configuration} {speed}, {loss}"
+
+
+def candidates_of(
+    table: Table, experiment: str, criteria: SuccessSpec, level: float = 0.95
+) -> tuple[Candidate, ...]:
+    """Every configuration that the criteria name, those without a result too.
+
+    Speeds are those of timing runs on the criteria's own task: on another task a policy gains something else.
+    """
+    group = judged_group(table, experiment, criteria.task)
+    table = replace(table, timings=tuple(one for one in table.timings if one.task == criteria.task))
+    control = group.entry(criteria.control) if group else None
+    entries = {entry.configuration: entry for entry in group.entries} if group else {}
+    timed = [timing.configuration for timing in table.timings_of(experiment)]
+    about = table.experiment(experiment)
+    planned = [run.configuration for run in (*about.missing, *about.retracted) if run.configuration]
+    names = [name for name in dict.fromkeys([*entries, *timed, *planned]) if criteria.is_candidate(name)]
+    strict = bonferroni_level(level, len(names))
+    return tuple(
+        Candidate(
+            configuration=name,
+            speedup=speedup_of(table, experiment, name, criteria.control, criteria.task, level),
+            corrected_speedup=speedup_of(table, experiment, name, criteria.control, criteria.task, strict),
+            loss=loss_of(control, entries[name], level, strict) if control and name in entries else None,
+        )
+        for name in names
+    )
+
+
+def judged_group(table: Table, experiment: str, task: str) -> Group | None:
+    """The task's entries; of several limits the one with the most rows."""
+    found = [one for one in table.groups() if (one.experiment.name, one.task) == (experiment, task)]
+    return max(found, key=lambda one: max(entry.rows or 0 for entry in one.entries), default=None)
+
+
+def loss_of(control: Entry, entry: Entry, level: float = 0.95, corrected: float | None = None) -> Loss | None:
+    """How much a configuration loses, paired by row where rows are on disk."""
+    strict = level if corrected is None else corrected
+    pair, wide_pair = (difference(control, entry, one) for one in (level, strict))
+    if pair is None or wide_pair is None:
+        if not (control.rows and entry.rows):
+            return None
+        plain, wide = (
+            unpaired_interval(entry.value, entry.rows, control.value, control.rows, one)
+            for one in (level, strict)
+        )
+        return Loss(control.value - entry.value, plain, wide, entry.rows, None, paired=False)
+    return Loss(
+        value=-pair.value,
+        interval=_turned(pair.interval),
+        corrected=_turned(wide_pair.interval),
+        rows=pair.count,
+        discordant=pair.counts.discordant if pair.counts else None,
+        paired=True,
+    )
+
+
+def _turned(interval: Interval) -> Interval:
+    return Interval(-interval.high, -interval.low, interval.level, interval.method)
+
+
+def asked(criteria: SuccessSpec) -> str:
+    """What would confirm the hypothesis."""
+    bounds = criteria.confirm
+    return f"faster than {bounds.speedup:g}x, losing less than {points(bounds.drop)} on {criteria.task}"
+
+
+def confirms(one: Candidate, criteria: SuccessSpec) -> bool:
+    """Whether a candidate is certainly faster than asked for and certainly loses less than allowed."""
+    bounds = criteria.confirm
+    if one.corrected_speedup is None or one.loss is None or not one.loss.paired:
+        return False
+    return one.corrected_speedup.low > bounds.speedup and one.loss.corrected.high < bounds.drop
+
+
+def could_confirm(one: Candidate, criteria: SuccessSpec) -> bool:
+    """Whether more data could still make a candidate meet the criterion."""
+    bounds = criteria.confirm
+    fast = one.corrected_speedup is None or one.corrected_speedup.high > bounds.speedup
+    return fast and (one.loss is None or one.loss.corrected.low < bounds.drop)
+
+
+def rejects(one: Candidate, criteria: SuccessSpec) -> bool:
+    """Whether a candidate is certainly too slow, or certainly loses too much."""
+    bounds = criteria.reject
+    if bounds is None:
+        return False
+    slow = one.speedup is not None and one.speedup.high < bounds.speedup
+    return slow or (one.loss is not None and one.loss.paired and one.loss.interval.low > bounds.drop)
+
+
+def missing(
+    found: tuple[Candidate, ...], waiting: Iterable[Planned], criteria: SuccessSpec, level: float
+) -> Iterator[str]:
+    """What it would take to decide, one sentence each."""
+    unfinished = [str(run) for run in waiting]
+    if unfinished:
+        yield f"{counted(len(unfinished), 'planned run')} without a result: {join_words(unfinished)}."
+    untimed = [one.configuration for one in found if one.speedup is None]
+    if untimed:
+        yield (
+            f"No timing run on {criteria.task} holds {join_words(untimed)} beside the control {criteria.control}."
+        )
+    strict = bonferroni_level(level, len(found))
+    hopeful = [one for one in found if could_confirm(one, criteria)]
+    over = [
+        one for one in hopeful if one.loss and one.loss.paired and one.loss.value >= criteria.confirm.drop
+    ]
+    if over:
+        told = join_words(f"{one.configuration} ({points(one.loss.value)})" for one in over if one.loss)
+        yield f"More rows: so far {told} lose more than allowed, but not beyond their error."
+    for one in hopeful:
+        if one not in over:
+            yield from _rows_missing(one, criteria, strict)
+        yield from _rounds_missing(one, criteria)
+    if found and criteria.reject is None and not hopeful:
+        yield "The recipe does not say when to reject; give [success] a reject table."
+
+
+def _rows_missing(one: Candidate, criteria: SuccessSpec, level: float) -> Iterator[str]:
+    loss, allowed = one.loss, criteria.confirm.drop
+    if loss is None:
+        yield f"{one.configuration} has no result on {criteria.task} beside the control {criteria.control}."
+        return
+    if not loss.paired:
+        yield f"The rows of {one.configuration} are not on disk, so its loss is not paired; run it again."
+        return
+    if loss.corrected.high < allowed:
+        return
+    changed = careful_discordance(loss.discordant, loss.rows) if loss.discordant is not None else None
+    if not changed:
+        yield f"{one.configuration}: more rows; {loss.rows:,} are too few for {points(allowed)}."
+        return
+    needed = max(loss.rows + 1, samples_for_margin(min(1.0, allowed - loss.value), changed, level))
+    yield (
+        f"{one.configuration}: about {needed:,} rows, if it loses {points(loss.value)} in truth and "
+        f"{changed:.0%} of the rows change ({loss.rows:,} so far)."
+    )
+
+
+def _rounds_missing(one: Candidate, criteria: SuccessSpec) -> Iterator[str]:
+    speed = one.corrected_speedup
+    if speed is not None and speed.low <= criteria.confirm.speedup < speed.high:
+        left = f"leave {speed.low:.2f}x to {speed.high:.2f}x" if speed.bounded else "give no interval"
+        leave = left.replace("leave", "leaves").replace("give", "gives") if speed.rounds == 1 else left
+        yield f"{one.configuration}: more rounds of the timing run; {counted(speed.rounds, 'round')} {leave}."
+
 
 Answer = Literal["confirmed", "rejected", "undecided"]
 LEVEL = 0.95
@@ -86,7 +277,7 @@ def verdict(
 def _basis(table: Table, experiment: str, found: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
     """What was timed, and that only a part of the rows was asked."""
     told = []
-    timed = listed(one.speedup.source for one in found if one.speedup is not None)
+    timed = join_words(one.speedup.source for one in found if one.speedup is not None)
     if timed:
         told.append(f"Timed: {timed}.")
     group = judged_group(table, experiment, criteria.task)
@@ -110,7 +301,7 @@ def _barred(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec)
 
 def _success(sound: list[Candidate], criteria: SuccessSpec) -> str:
     best = max(sound, key=lambda one: one.speedup.value if one.speedup else 0.0)
-    names = listed(one.configuration for one in sound)
+    names = join_words(one.configuration for one in sound)
     return f"{names}: {asked(criteria)}. The fastest: {best.told()}."
 
 
@@ -124,9 +315,7 @@ def _open(found: tuple[Candidate, ...], good: list[Candidate], criteria: Success
     if not found:
         return f"No candidate has a result on {criteria.task}."
     if good:
-        return (
-            f"{listed(one.configuration for one in good)}: {asked(criteria)}, but the figures are not sound."
-        )
+        return f"{join_words(one.configuration for one in good)}: {asked(criteria)}, but the figures are not sound."
     hopeful = [one for one in found if could_confirm(one, criteria)]
     if not hopeful:
         told = "; ".join(one.told() for one in found)
@@ -139,5 +328,7 @@ def _doubts(good: list[Candidate], barred: dict[str, str]) -> list[str]:
     if not good:
         return []
     names = {one.configuration for one in good}
-    guards = listed(guard for name, guard in barred.items() if name in names) or listed(barred.values())
+    guards = join_words(guard for name, guard in barred.items() if name in names) or join_words(
+        barred.values()
+    )
     return [f"What the guards call invalid ({guards}) must be mended first; `unmask check` explains it."]

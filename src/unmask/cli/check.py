@@ -8,12 +8,10 @@ from textwrap import fill
 
 import click
 
-from unmask.cli.recipes import criteria_of
-from unmask.cli.sweep_options import store_option
-from unmask.errors import UnmaskError
-from unmask.store.experiments import experiment_names
-from unmask.store.foreign import imports
-from unmask.store.store import Store
+from unmask import lab
+from unmask.analysis.guards import guards_by_name
+from unmask.cli.options import store_option
+from unmask.lab.outcomes import Checked
 
 COLOURS = {"invalid": "red", "warning": "yellow", "info": "blue"}
 WIDTH = 110
@@ -49,46 +47,28 @@ def check(
       unmask check 00_baseline_embedded --explain
       unmask check --foreign seed --criteria recipes/00_baseline --json
     """
-    from unmask.analysis.guards import GUARDS, run_guards
-    from unmask.analysis.records import Table
-    from unmask.analysis.tables import import_table, own_table
-
-    place = Store.at(store)
-    success = criteria_of(criteria)
-    own, others = list(experiments), list(foreign)
-    if not own and not others:
-        own, others = experiment_names(place), imports(place)
-    if not own and not others:
-        raise UnmaskError(
-            f"There is nothing to check in {place.root}; run a recipe or import summaries first."
-        )
-    tables: list[Table] = [own_table(place, own)] if own else []
-    tables += [import_table(place, name, success) for name in others]
-    findings = [finding for table in tables for finding in run_guards(table)]
-    results = sum(len(table.entries) + len({one.run for one in table.timings}) for table in tables)
+    checked = lab.check(*experiments, foreign=foreign, criteria=criteria, store=store)
     if as_json:
-        checked = {"experiments": own, "imports": others, "results": results}
-        click.echo(json.dumps({**checked, "findings": [asdict(finding) for finding in findings]}))
+        click.echo(json.dumps(asdict(checked)))
     else:
-        reasons = {guard.about.id: guard.about.explanation for guard in GUARDS}
-        for finding in findings:
-            mark = click.style(
-                f"{finding.severity}: {finding.guard}", fg=COLOURS[finding.severity], bold=True
-            )
-            click.echo(f"{mark} ({finding.experiment})")
-            click.echo(_indented(finding.sentence))
-            if explain:
-                click.echo(_indented(reasons[finding.guard]))
-            click.echo(_indented(f"What to do: {finding.advice}") + "\n")
-        click.echo(_sum(Counter(finding.severity for finding in findings), results, len(GUARDS)))
-    if any(finding.severity == "invalid" for finding in findings):
+        _show(checked, explain)
+    if checked.invalid:
         ctx.exit(1)
+
+
+def _show(checked: Checked, explain: bool) -> None:
+    guards = guards_by_name()
+    for finding in checked.findings:
+        mark = click.style(f"{finding.severity}: {finding.guard}", fg=COLOURS[finding.severity], bold=True)
+        click.echo(f"{mark} ({finding.experiment})")
+        click.echo(_indented(finding.sentence))
+        if explain:
+            click.echo(_indented(guards[finding.guard].explanation))
+        click.echo(_indented(f"What to do: {finding.advice}") + "\n")
+    tally: Counter[str] = Counter(finding.severity for finding in checked.findings)
+    found = ", ".join(f"{tally[severity]} {severity}" for severity in COLOURS if tally[severity])
+    click.echo(f"{checked.results} results, {len(guards)} guards: {found or 'nothing found'}.")
 
 
 def _indented(text: str) -> str:
     return fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _sum(counts: Counter[str], results: int, guards: int) -> str:
-    found = ", ".join(f"{counts[name]} {name}" for name in COLOURS if counts[name])
-    return f"{results} results, {guards} guards: {found or 'nothing found'}."

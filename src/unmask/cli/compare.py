@@ -3,17 +3,14 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from unmask.cli.sweep_options import store_option
-from unmask.errors import UnmaskError
-from unmask.store.store import Store
-
-if TYPE_CHECKING:
-    from unmask.analysis.comparison import Comparison
-    from unmask.analysis.records import Entry
+from unmask import lab
+from unmask.analysis.comparison import Comparison
+from unmask.analysis.records import Entry
+from unmask.cli.options import store_option
 
 LONGEST = 400
 """Characters of an answer that are shown, its end: that is where the result stands."""
@@ -43,32 +40,16 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
       unmask compare 3f2a 91bc
       unmask compare results/runs/gsm8k-full-3f2a... results/runs/gsm8k-layer_reuse-91bc... --flips 20
     """
-    from unmask.analysis.comparison import compare as compare_runs
-
-    place = Store.at(store)
-    found = compare_runs(_entry(place, first), _entry(place, second))
+    compared = lab.compare(first, second, store=store)
+    for sentence in compared.retractions:
+        click.echo(f"Warning: {sentence}", err=True)
     if as_json:
-        click.echo(json.dumps(_document(found), default=str))
+        click.echo(json.dumps(_document(compared.comparison), default=str))
         return
-    _show(found, flips)
+    _show(compared.comparison, flips)
 
 
-def _entry(store: Store, name: str) -> "Entry":
-    from unmask.analysis.own import entry_of
-
-    run = store.open(name)
-    result = run.result()
-    if result is None:
-        raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
-    if result.get("kind") != "accuracy":
-        raise UnmaskError(f"{run.name} is a timing run; compare two accuracy runs.")
-    retraction = run.retraction()
-    if retraction is not None:
-        click.echo(f"Warning: {run.name} was retracted: {retraction.get('reason')}", err=True)
-    return entry_of("", run.name, result, run.folder)
-
-
-def _document(found: "Comparison") -> dict[str, Any]:
+def _document(found: Comparison) -> dict[str, Any]:
     return {
         "first": _side(found.first),
         "second": _side(found.second),
@@ -78,11 +59,11 @@ def _document(found: "Comparison") -> dict[str, Any]:
     }
 
 
-def _side(entry: "Entry") -> dict[str, Any]:
+def _side(entry: Entry) -> dict[str, Any]:
     return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows}
 
 
-def _show(found: "Comparison", flips: int) -> None:
+def _show(found: Comparison, flips: int) -> None:
     pair, first, second = found.difference, found.first, found.second
     click.echo(f"first   {first.value:7.2%}  {first.configuration}")
     click.echo(f"second  {second.value:7.2%}  {second.configuration}")

@@ -1,9 +1,11 @@
 """`unmask eval`: benchmarks through lm-eval, with any policy, and the proof of what it did.
 
-Knows the flags and the order of checks: whatever can be refused is refused before weights are loaded.
+Knows the flags, the order of checks (whatever can be refused is refused before weights are loaded), the table
+for people, and the folder of results, which is whole when it has results.json.
 """
 
 import json
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,26 +14,25 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from unmask.cli.eval_results import check_new, show, write_results
 from unmask.cli.loading import load_with_bar
 from unmask.cli.options import DECODE_FLAGS, decode_options, decode_spec
+from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config
 from unmask.model.hub import EMBEDDED, find_checkpoint
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.spec.sweep import generation_arguments
+from unmask.store.files import write_atomically
 
 if TYPE_CHECKING:
-    from unmask.evaluation.preflight import Loaded
     from unmask.evaluation.run import Outcome
+    from unmask.evaluation.task_data import Loaded
     from unmask.spec.lock import Lock
-
-GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
-"""Options that, when given, win over what the tasks ask for, and lm-eval's names for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class EvalArguments:
     """The command line as it was given."""
 
     tasks: str
@@ -44,7 +45,7 @@ class Asked:
     lock: Path | None
     estimator: Any
     order: Any
-    apply_chat_template: bool
+    chat: bool
     system_instruction: str | None
     allow_code: bool
     output: Path | None
@@ -59,7 +60,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedArguments:
     """What is evaluated with what, checked as far as it can be without weights."""
 
     decode: DecodeSpec
@@ -93,7 +94,13 @@ class Checked:
     show_default=True,
     help="Order of chain.",
 )
-@click.option("--apply-chat-template", is_flag=True, help="Put prompts through the chat template.")
+@click.option(
+    "--chat/--raw",
+    "--apply-chat-template/",
+    "chat",
+    default=False,
+    help="Put prompts through the chat template, or not. [raw]",
+)
 @click.option("--system-instruction", metavar="TEXT", help="Put in front of every prompt.")
 @click.option("--allow-code", is_flag=True, help="Run model-written programs, in a sandbox.")
 @click.option("--output", "-o", type=Path, metavar="DIR", help="New folder for results and samples.")
@@ -108,77 +115,80 @@ class Checked:
 def evaluate(**values: Any) -> None:
     """Evaluate a checkpoint on benchmarks, with any policy.
 
-    Rows are checked before the model is loaded. Every result carries the forwards, the layer calls and the
+    Samples are checked before the model is loaded. Every result carries the forwards, the layer calls and the
     share of work that the policy skipped, and says so where it could not act.
 
     \b
     Examples:
       unmask eval --tasks unmask_arith --model embedded --limit 50
       unmask eval --tasks gsm8k --model path/to/checkpoint --policy layer_reuse:k=2,layers=middle
+      unmask eval --tasks gsm8k_boxed --chat --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask eval --tasks mmlu_anatomy --data DIR --estimator canvas --model path/to/checkpoint --output run1
     """
     flags = {flag: values.pop(flag) for flag in DECODE_FLAGS}
-    asked = Asked(**values, flags=flags)
-    outcome = _run(asked, _check(asked))
-    if asked.output:
-        write_results(asked.output, outcome)
-    if asked.as_json:
+    arguments = EvalArguments(**values, flags=flags)
+    outcome = _run(arguments, _check(arguments))
+    if arguments.output:
+        _write_results(arguments.output, outcome)
+    if arguments.as_json:
         click.echo(json.dumps(outcome.document, ensure_ascii=False))
     else:
-        show(outcome.document)
+        _show(outcome.document)
 
 
-def _check(asked: Asked) -> Checked:
-    """Read settings, policy, lock and rows, and find the checkpoint."""
-    spec = decode_spec(asked.decode_file, asked.flags)
-    policy = read_policy(asked.policy) if asked.policy else None
-    if asked.output:
-        check_new(asked.output)
-    locked = _offline_from(asked.lock) if asked.lock else None
-    revision = locked.revision if locked else asked.revision
-    small = find_checkpoint(asked.model, revision, weights=False)
+def _check(arguments: EvalArguments) -> CheckedArguments:
+    """Read settings, policy, lock and samples, and find the checkpoint."""
+    spec = decode_spec(arguments.decode_file, arguments.flags)
+    policy = read_policy(arguments.policy) if arguments.policy else None
+    if arguments.output:
+        _check_new(arguments.output)
+    locked = _offline_from(arguments.lock) if arguments.lock else None
+    revision = locked.revision if locked else arguments.revision
+    small = find_checkpoint(arguments.model, revision, weights=False)
     spec.resolved_block_size(read_config(small).block_size)
 
     from unmask.evaluation.lock import check_lock
-    from unmask.evaluation.preflight import load_tasks
+    from unmask.evaluation.task_data import load_tasks
 
     commits = locked.datasets if locked else None
-    loaded = load_tasks(asked.tasks.split(","), asked.data, asked.limit, asked.allow_code, commits)
-    checkpoint = open_checkpoint(find_checkpoint(asked.model, revision))
+    loaded = load_tasks(
+        arguments.tasks.split(","), arguments.data, arguments.limit, arguments.allow_code, commits
+    )
+    checkpoint = open_checkpoint(find_checkpoint(arguments.model, revision))
     if locked:
         check_lock(locked, checkpoint.folder, loaded)
-    return Checked(spec, policy, loaded, checkpoint)
+    return CheckedArguments(spec, policy, loaded, checkpoint)
 
 
-def _run(asked: Asked, checked: Checked) -> "Outcome":
+def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Outcome":
     """Load the weights and put the tasks to the model."""
     from unmask.evaluation.harness import Options
     from unmask.evaluation.lm import UnmaskLM
     from unmask.evaluation.run import evaluate as run
 
     lm = UnmaskLM(
-        engine=load_with_bar(checked.checkpoint, asked.device, asked.dtype, asked.mask_token_id),
+        engine=load_with_bar(checked.checkpoint, arguments.device, arguments.dtype, arguments.mask_token_id),
         policy=checked.policy,
         decode=msgspec.structs.replace(checked.decode, temperature=0.0),
-        estimator=asked.estimator,
-        order=asked.order,
-        batch_size=asked.batch_size,
+        estimator=arguments.estimator,
+        order=arguments.order,
+        batch_size=arguments.batch_size,
     )
     options = Options(
-        limit=asked.limit,
-        num_fewshot=asked.num_fewshot,
-        chat=asked.apply_chat_template,
-        system_instruction=asked.system_instruction,
-        generation=_generation(asked.flags),
+        limit=arguments.limit,
+        num_fewshot=arguments.num_fewshot,
+        chat=arguments.chat,
+        system_instruction=arguments.system_instruction,
+        generation=generation_arguments(arguments.flags),
     )
-    if asked.allow_code:
+    if arguments.allow_code:
         _warn_of_gaps()
-    return run(lm, checked.loaded, options, asked.allow_code)
+    return run(lm, checked.loaded, options, arguments.allow_code)
 
 
 def _offline_from(file: Path) -> "Lock":
     """Read a lock, and keep everything from now on away from the network."""
-    from unmask.evaluation.preflight import work_offline
+    from unmask.evaluation.task_data import work_offline
     from unmask.spec.lock import read_lock
 
     locked = read_lock(file)
@@ -194,8 +204,50 @@ def _warn_of_gaps() -> None:
         warnings.warn(f"In the sandbox {gap}: this system does not allow better.", stacklevel=2)
 
 
-def _generation(flags: dict[str, Any]) -> dict[str, Any]:
-    given = {name: flags[flag] for flag, name in GENERATION.items() if flags[flag] is not None}
-    if "temperature" in given:
-        given["do_sample"] = given["temperature"] > 0
-    return given
+def _check_new(output: Path) -> None:
+    """Results of two runs never share a folder."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UnmaskError(f"{output} is there already; --output takes a new or empty folder for each run.")
+    if not output.absolute().parent.is_dir():
+        raise UnmaskError(
+            f"{output.absolute().parent}: no such folder to make {output.name} in; make it first."
+        )
+
+
+def _write_results(output: Path, outcome: "Outcome") -> None:
+    """Samples first: a folder with results.json is whole."""
+    output.mkdir(exist_ok=True)
+    for task, rows in outcome.samples.items():
+        lines = (json.dumps(row, ensure_ascii=False) for row in msgspec.to_builtins(rows, enc_hook=str))
+        write_atomically(output / f"samples_{task}.jsonl", "".join(f"{line}\n" for line in lines))
+    write_atomically(
+        output / "results.json", json.dumps(outcome.document, ensure_ascii=False, indent=1) + "\n"
+    )
+
+
+def _show(document: dict[str, Any]) -> None:
+    """Print a line for each task, and the speeds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("task", "metric", title=f"{document['model']['checkpoint']}")
+    for heading in ("value", "stderr", "rows", "work skipped"):
+        table.add_column(heading, justify="right")
+    table.add_column("remark", overflow="fold")
+    for name, entry in document["tasks"].items():
+        parts = entry["effect"].values()
+        skipped = ", ".join(f"{part['reuse_fraction']:.1%}" for part in parts)
+        remarks = "; ".join(f"inactive: {part['inactive']}" for part in parts if part["inactive"])
+        error = "" if entry["stderr"] is None else f"{entry['stderr']:.4f}"
+        table.add_row(
+            name, entry["metric"], f"{entry['value']:.4f}", error, str(entry["rows"]), skipped, remarks
+        )
+    console = Console(highlight=False)
+    if not sys.stdout.isatty():
+        console.width = 160
+    console.print(table)
+    for what, rate in (("decoding", "tokens_per_second"), ("scoring", "requests_per_second")):
+        part = document["speed"].get(what)
+        if part and part[rate]:
+            unit = rate.replace("_per_second", "/s")
+            console.print(f"{what}: {part[rate]:.1f} {unit} over {part['requests']} requests (accuracy run)")

@@ -18,25 +18,25 @@ import unmask
 from unmask.errors import UnmaskError
 
 VERBS = {
-    "cancel": "unmask.cli.cancel:cancel",
+    "cancel": "unmask.cli.runs:cancel",
     "ceiling": "unmask.cli.ceiling:ceiling",
     "check": "unmask.cli.check:check",
     "compare": "unmask.cli.compare:compare",
     "conformance": "unmask.cli.conformance:conformance",
     "doctor": "unmask.cli.doctor:doctor",
     "eval": "unmask.cli.eval:evaluate",
-    "export": "unmask.cli.export:export",
+    "export": "unmask.cli.exchange:export",
     "generate": "unmask.cli.generate:generate",
-    "import": "unmask.cli.import_tree:import_summaries",
+    "import": "unmask.cli.exchange:import_summaries",
     "info": "unmask.cli.info:info",
-    "logs": "unmask.cli.logs:logs",
-    "new": "unmask.cli.new:new",
+    "logs": "unmask.cli.runs:logs",
+    "new": "unmask.cli.recipe:new",
     "plan": "unmask.cli.plan:plan",
-    "prepare": "unmask.cli.prepare:prepare",
+    "prepare": "unmask.cli.recipe:prepare",
     "probe": "unmask.cli.probe:probe",
     "report": "unmask.cli.report:report",
-    "retract": "unmask.cli.retract:retract",
-    "rm": "unmask.cli.remove:remove",
+    "retract": "unmask.cli.runs:retract",
+    "rm": "unmask.cli.runs:remove",
     "run": "unmask.cli.run:run",
     "run-one": "unmask.cli.run_one:run_one",
     "status": "unmask.cli.status:status",
@@ -143,7 +143,7 @@ def app(ctx: click.Context) -> None:
 
     \b
     Examples:
-      unmask generate "Why is the sky blue?" --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
+      unmask generate "Why is the sky blue?" --chat --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask info path/to/checkpoint
       unmask conformance tests/golden
     """

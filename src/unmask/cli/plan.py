@@ -9,14 +9,12 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from unmask.cli.recipes import open_recipe
-from unmask.cli.sweep_options import selection, store_option
-from unmask.cli.sweep_table import console, counts, duration, status_text
+from unmask import lab
+from unmask.cli.options import selection, store_option
+from unmask.cli.screen import console, counts, duration, status_text, tell
 from unmask.cost import DEVICES
-from unmask.launch.todo import Item, items_of, still_to_do
-from unmask.spec.lock import Lock
-from unmask.spec.sweep import sweep_of, task_label
-from unmask.store.store import Store
+from unmask.lab.planning import Plan
+from unmask.spec.sweep import task_label
 
 
 @click.command(short_help="What a recipe would run, and what it can show.")
@@ -48,119 +46,109 @@ def plan(
       unmask plan recipes/00_baseline_embedded
       unmask plan recipes/00_baseline --task gsm8k --config 'k2_*' --limit 100
     """
-    from unmask.analysis.forecast import forecast
-    from unmask.analysis.outlook import outlook
-
-    opened = open_recipe(recipe)
-    lock = opened.lock()
-    planned = sweep_of(opened.recipe, lock, task, config, limit)
-    place = Store.at(store)
-    items = items_of(place, planned)
-    found = outlook(opened.recipe, lock, device)
-    todo = still_to_do(items)
-    expected = forecast(opened.recipe, lock, [item.planned for item in todo], place)
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "experiment": opened.recipe.name,
-                    "runs": [
-                        {
-                            "id": item.run.id,
-                            "task": item.planned.task,
-                            "limit": item.planned.limit,
-                            "configuration": item.planned.configuration,
-                            "kind": item.planned.kind,
-                            "status": item.state.status,
-                            "reason": item.state.reason,
-                        }
-                        for item in items
-                    ],
-                    "to_do": len(todo),
-                    "expected_seconds": expected.total if expected else None,
-                    "expected_by": expected.basis if expected else None,
-                    "outlook": asdict(found),
-                }
-            )
-        )
-        return
-    screen = console()
-    screen.print(_grid(items, found))
-    screen.print(f"{len(items)} runs: {counts(items)}.")
-    if todo:
-        guess = (
-            f"about {duration(expected.total)} one after the other, by {expected.basis}"
-            if expected
-            else _work(todo, lock, found)
-        )
-        screen.print(f"To do: {len(todo)} runs, {guess}.")
-    for group in found.equal:
-        screen.print(f"Equal by construction (controls): {', '.join(group)}.")
-    if found.beyond:
-        screen.print(f"[yellow]{found.beyond}[/]")
-    if found.samples_needed:
-        screen.print(_samples(items, lock, found.samples_needed, opened.recipe.success))
-
-
-def _grid(items: list[Item], found: Any) -> Table:
-    tasks = list(
-        dict.fromkeys(
-            (item.planned.task, item.planned.limit) for item in items if item.planned.kind == "accuracy"
-        )
+    sweep = lab.plan(
+        recipe, tasks=task, configurations=config, limit=limit, store=store, device=device, on_event=tell
     )
+    if as_json:
+        click.echo(json.dumps(_document(sweep)))
+        return
+    outlook, screen = sweep.outlook, console()
+    screen.print(_grid(sweep))
+    screen.print(f"{len(sweep.runs)} runs: {counts(run.status for run in sweep.runs)}.")
+    if sweep.to_do:
+        screen.print(f"To do: {len(sweep.to_do)} runs, {_time_needed(sweep)}.")
+    for group in outlook.equal:
+        screen.print(f"Equal by construction (controls): {', '.join(group)}.")
+    if outlook.beyond:
+        screen.print(f"[yellow]{outlook.beyond}[/]")
+    if outlook.samples_needed:
+        screen.print(_samples(sweep, outlook.samples_needed))
+
+
+def _document(sweep: Plan) -> dict[str, Any]:
+    expected = sweep.forecast
+    return {
+        "experiment": sweep.experiment,
+        "runs": [
+            {
+                "id": run.id,
+                "task": run.planned.task,
+                "limit": run.planned.limit,
+                "configuration": run.planned.configuration,
+                "kind": run.planned.kind,
+                "status": run.status,
+                "reason": run.state.reason,
+                "expected_seconds": expected.seconds.get(run.id) if expected else None,
+            }
+            for run in sweep.runs
+        ],
+        "to_do": len(sweep.to_do),
+        "expected_seconds": expected.total if expected else None,
+        "expected_by": expected.basis if expected else None,
+        "outlook": asdict(sweep.outlook),
+    }
+
+
+def _grid(sweep: Plan) -> Table:
+    accuracy = [run.planned for run in sweep.runs if run.planned.kind == "accuracy"]
+    tasks = list(dict.fromkeys((planned.task, planned.limit) for planned in accuracy))
     table = Table("configuration", box=SIMPLE)
     table.add_column("FLOPs saved at most", justify="right")
     table.add_column("speed-up at most", justify="right")
     for name, limit in tasks:
-        table.add_column(f"{task_label(name, limit)}", justify="right")
-    states = {
-        (item.planned.configuration, item.planned.task, item.planned.limit): item.state.status
-        for item in items
-        if item.planned.kind == "accuracy"
+        table.add_column(task_label(name, limit), justify="right")
+    statuses = {
+        (run.planned.configuration, run.planned.task, run.planned.limit): run.status
+        for run in sweep.runs
+        if run.planned.kind == "accuracy"
     }
-    for name in dict.fromkeys(
-        item.planned.configuration for item in items if item.planned.kind == "accuracy"
-    ):
-        ceiling = found.ceilings[name]
+    for name in dict.fromkeys(planned.configuration for planned in accuracy):
+        ceiling = sweep.outlook.ceilings[name]
         table.add_row(
             name,
             f"{ceiling.flops_saved:.1%}",
             "never acts" if ceiling.dead else f"{ceiling.speedup:.2f}x",
-            *(status_text(states[name, *task]) for task in tasks),
+            *(status_text(statuses[name, *task]) for task in tasks),
         )
-    for item in items:
-        if item.planned.kind == "timing":
-            many, rounds = len(item.planned.identity["configurations"]), item.planned.identity["repeats"]
-            name = item.planned.configuration
-            label = f"{name}: {many} configurations, {item.planned.limit} prompts, {rounds} rounds"
-            cells = [status_text(item.state.status) if task == item.planned.task else "" for task, _ in tasks]
+    for run in sweep.runs:
+        if run.planned.kind == "timing":
+            identity = run.planned.identity
+            label = (
+                f"{run.planned.configuration}: {len(identity['configurations'])} configurations, "
+                f"{run.planned.limit} prompts, {identity['repeats']} rounds"
+            )
+            cells = [status_text(run.status) if task == run.planned.task else "" for task, _ in tasks]
             table.add_row(label, "", "", *cells)
     return table
 
 
-def _work(todo: list[Item], lock: Lock, found: Any) -> str:
-    from unmask.analysis.outlook import rows_of
-
-    rows = sum(rows_of(item.planned, lock) for item in todo if item.planned.kind == "accuracy")
+def _time_needed(sweep: Plan) -> str:
+    expected = sweep.forecast
+    if expected is not None:
+        rest = (
+            f"; not counted: {expected.unknown}, of which nothing like it was run" if expected.unknown else ""
+        )
+        return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
+    asked = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}
     flops = sum(
-        rows_of(item.planned, lock) * found.flops[item.planned.configuration]
-        for item in todo
-        if item.planned.kind == "accuracy"
+        asked[run.id] * sweep.outlook.flops[run.planned.configuration]
+        for run in sweep.to_do
+        if run.id in asked
     )
     return (
-        f"{rows} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown before "
-        "the first run"
+        f"{sum(asked.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
+        "try `unmask run RECIPE --canary 10`"
     )
 
 
-def _samples(items: list[Item], lock: Lock, needed: int, success: Any) -> str:
-    from unmask.analysis.outlook import rows_of
-
+def _samples(sweep: Plan, needed: int) -> str:
+    success = sweep.opened.recipe.success
+    assert success is not None, "only a criterion needs samples"
     rows = max(
         (
-            rows_of(item.planned, lock)
-            for item in items
-            if item.planned.task == success.task and item.planned.kind == "accuracy"
+            sweep.rows(run)
+            for run in sweep.runs
+            if run.planned.task == success.task and run.planned.kind == "accuracy"
         ),
         default=0,
     )

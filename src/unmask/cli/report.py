@@ -1,14 +1,12 @@
 """`unmask report`: results.md and a self-contained page with pictures. Needs no torch unless samples are replayed."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from unmask.cli.recipes import criteria_of
-from unmask.cli.sweep_options import store_option
-from unmask.store.experiments import experiment_names
-from unmask.store.store import Store
+from unmask import lab
+from unmask.cli.options import store_option
+from unmask.cli.screen import tell
 
 
 @click.command(short_help="Write results.md and report.html.")
@@ -48,26 +46,19 @@ def report(
       unmask report 00_baseline 01_residual --output both
       unmask report --foreign seed --criteria recipes/00_baseline
     """
-    from unmask.report.flips import flips_of
-    from unmask.report.gather import gather
-    from unmask.report.replays import with_replays
-    from unmask.report.write import folder_of, write_report
-
-    place = Store.at(store)
-    names = list(dict.fromkeys(experiments))
-    imports = list(dict.fromkeys(foreign))
-    if not names and not imports:
-        names = experiment_names(place)
-    document = gather(place, names, imports, criteria_of(criteria))
-    tasks = [task for part in document.parts for task in part.tasks]
-    document = replace(document, flips=tuple(flips_of(tasks)))
-    if replay != 0:
-        document = with_replays(document, place, replay, lambda text: click.echo(text, err=True))
-    for part in document.parts:
-        if part.verdict is not None:
-            reason = part.verdict.reason.partition(": ")[0].rstrip(".")
-            click.echo(f"{part.verdict.experiment}: {part.verdict.answer}. {reason}.")
-    for file in write_report(document, output or folder_of(place, names, imports)):
-        click.echo(str(file))
+    written = lab.report(
+        *experiments,
+        foreign=foreign,
+        criteria=criteria,
+        output=output,
+        recordings=replay,
+        store=store,
+        on_event=tell,
+    )
+    for verdict in written.verdicts:
+        reason = verdict.reason.partition(": ")[0].rstrip(".")
+        click.echo(f"{verdict.experiment}: {verdict.answer}. {reason}.")
+    click.echo(str(written.markdown))
+    click.echo(str(written.page))
     if open_it:
-        click.launch(str(file.resolve()))
+        click.launch(str(written.page.resolve()))

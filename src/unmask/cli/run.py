@@ -1,26 +1,26 @@
-"""`unmask run`: executes what a recipe still lacks, here or on a cluster, and can be repeated at any time."""
+"""`unmask run` executes what a recipe still lacks; `unmask run-one` is what every worker starts as."""
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.status import Status
+from rich.table import Table
 
-from unmask.cli.queue import job_words
-from unmask.cli.recipes import OpenRecipe, open_recipe
-from unmask.cli.run_records import record
-from unmask.cli.sweep_options import selection, store_option
-from unmask.cli.sweep_table import console, counts, results_table
+from unmask import lab
+from unmask.cli.options import selection, store_option
+from unmask.cli.screen import console, counts, status_text, tell
 from unmask.errors import UnmaskError
-from unmask.launch.todo import Item, forced, items_of, still_to_do
-from unmask.spec.sweep import PlannedRun, sweep_of
-from unmask.store.index import listing
-from unmask.store.record import Record
-from unmask.store.store import Store
-
-if TYPE_CHECKING:
-    from unmask.analysis.forecast import Forecast
+from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
+from unmask.lab.planning import Selection
+from unmask.lab.recipes import Message
+from unmask.launch import Ended, Job, Skipped, Started, Tick
+from unmask.spec.sweep import task_label
+from unmask.store.run_folder import RunFolder
+from unmask.store.state import state_of
 
 ALL = "*"
 
@@ -58,7 +58,7 @@ def run(
     config: tuple[str, ...],
     limit: int | None,
     store: Path | None,
-    on: str,
+    on: Literal["local", "slurm"],
     slots: int | None,
     force: str | None,
     retry_failed: bool,
@@ -81,127 +81,162 @@ def run(
         raise UnmaskError(
             f"{names[0]} is not understood; name configurations with --config, or after --force."
         )
-    opened = open_recipe(recipe)
-    place = Store.at(store)
-    planned = sweep_of(opened.recipe, opened.lock(), task, config, limit)
     screen = console()
-    if canary is not None and not dry_run:
-        from unmask.cli.canary import try_canary
-
-        try_canary(opened, place, planned, canary, _starter(on, slots, opened, place, screen), screen)
-    items = items_of(place, planned, job_words(place))
-    again = [] if force is None else _again(items, (force, *names))
-    todo = again if force is not None else still_to_do(items, retry_failed)
+    chosen = Selection(
+        tasks=task,
+        configurations=config,
+        limit=limit,
+        store=store,
+        force=None if force is None else (force, *names),
+        retry_failed=retry_failed,
+    )
     if dry_run:
-        for item in todo:
-            screen.print(f"{item.planned.label}  {item.run.id}  ({item.state.status})")
-        screen.print(f"{len(todo)} of {len(items)} runs would be executed.")
+        sweep = lab.plan(recipe, on_event=tell, **chosen)
+        for each in sweep.to_do:
+            screen.print(f"{each.label}  {each.id}  ({each.status})")
+        screen.print(f"{len(sweep.to_do)} of {len(sweep.runs)} runs would be executed.")
         return
-    # Results that are about to be set aside, or to be added, must not change what is predicted.
-    expected = _forecast(opened, place, todo) if on == "local" else None
-    for item in again:
-        if item.run.folder.exists():
-            item.run.set_aside()
-    for item in todo:
-        item.run.put_damaged_away()
-    record(place, opened, items)
-    if not todo:
-        screen.print(f"Nothing to do: {counts(items)}.")
-    elif on == "slurm":
-        from unmask.cli.submission import submit_runs
+    with _Bars(screen) as bars:
+        outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
+    _close(outcome, screen)
 
-        submit_runs(opened, place, todo)
+
+class _Bars:
+    """Shows the events of a sweep: a bar for all of it and one for each run under way."""
+
+    def __init__(self, screen: Console) -> None:
+        self._screen = screen
+        self._bars: Progress | None = None
+        self._waiting: Status | None = None
+        self._whole = TaskID(0)
+
+    def __enter__(self) -> "_Bars":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+        if self._waiting is not None:
+            self._waiting.stop()
+        self._bars = self._waiting = None
+
+    def show(self, event: SweepEvent) -> None:
+        """Show one event."""
+        if isinstance(event, Message):
+            self._stop()
+            self._screen.print(event.text, markup=False)
+        elif isinstance(event, Waiting):
+            self._waiting = self._waiting or self._screen.status("waiting for the queue")
+            self._waiting.start()
+            self._waiting.update(counts(run.status for run in event.runs))
+        elif isinstance(event, PoolOpened):
+            self._open(event)
+        elif self._bars is not None:
+            self._show_run(self._bars, event)
+
+    def _open(self, event: PoolOpened) -> None:
+        self._stop()
+        self._screen.print(f"{event.runs} runs on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on.")
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        self._bars = Progress(*columns, console=self._screen, disable=not self._screen.is_terminal)
+        self._bars.start()
+        self._whole = self._bars.add_task("sweep", total=event.runs)
+
+    def _show_run(self, bars: Progress, event: SweepEvent) -> None:
+        under_way = {str(task.fields["run"]): task.id for task in bars.tasks if "run" in task.fields}
+        if isinstance(event, Started):
+            bars.add_task(event.job.label, total=None, run=event.job.run)
+        elif isinstance(event, Ended):
+            if event.job.run in under_way:
+                bars.remove_task(under_way[event.job.run])
+            bars.advance(self._whole)
+            self._screen.print(_sentence(event))
+        elif isinstance(event, Skipped):
+            bars.advance(self._whole)
+        elif isinstance(event, Tick):
+            for job in event.running:
+                _show_progress(bars, under_way[job.run], job)
+
+
+def _sentence(event: Ended) -> str:
+    if event.done:
+        return f"[green]done[/]    {event.job.label} ({event.seconds:.0f} s)"
+    reason = event.error or state_of(RunFolder(event.job.folder)).reason or f"exit code {event.code}"
+    return f"[red]failed[/]  {event.job.label}: {reason}"
+
+
+def _show_progress(bars: Progress, bar: TaskID, job: Job) -> None:
+    attempts = RunFolder(job.folder).attempts()
+    reached = attempts[-1].reached() if attempts else None
+    if reached and reached[1]:
+        bars.update(bar, completed=reached[0], total=reached[1])
+
+
+def _close(outcome: SweepOutcome, screen: Console) -> None:
+    """Say how the sweep ended: a table of results, the forecast beside the time taken, and what is lacking."""
+    if outcome.submitted:
         screen.print(
             "`unmask status --watch` shows how they go; repeating this command resumes what was cut off."
         )
         return
-    else:
-        from unmask.cli.sweep_live import run_here
-
-        run_here(todo, slots, screen)
-    _close(opened, place, planned, todo, expected)
-
-
-def _again(items: Sequence[Item], names: Sequence[str]) -> list[Item]:
-    for name in names:
-        if not forced(items, [name]):
-            known = ", ".join(dict.fromkeys(item.planned.configuration for item in items))
-            raise UnmaskError(f"No configuration is called {name}; there are {known}.")
-    found = forced(items, names)
-    for item in found:
-        if item.state.status in ("running", "pending"):
-            raise UnmaskError(
-                f"{item.planned.label} is {item.state.status}; cancel it with `unmask cancel {item.run.id}` first."
-            )
-    return found
-
-
-def _starter(
-    on: str, slots: int | None, opened: OpenRecipe, store: Store, screen: Console
-) -> Callable[[Sequence[Item]], None]:
-    """How runs that must be over before others start are executed."""
-    if on == "local":
-        from unmask.cli.sweep_live import run_here
-
-        return lambda items: run_here(items, slots, screen)
-    from unmask.cli.submission import submit_runs, wait_for
-
-    def on_the_cluster(items: Sequence[Item]) -> None:
-        submit_runs(opened, store, items)
-        wait_for(store, opened.recipe.name, items, screen)
-
-    return on_the_cluster
-
-
-def _forecast(opened: OpenRecipe, store: Store, todo: Sequence[Item]) -> "Forecast | None":
-    from unmask.analysis.forecast import forecast
-
-    return forecast(opened.recipe, opened.lock(), [item.planned for item in todo], store)
-
-
-def _close(
-    opened: OpenRecipe,
-    store: Store,
-    planned: Sequence[PlannedRun],
-    started: Sequence[Item],
-    expected: "Forecast | None",
-) -> None:
-    items = items_of(store, planned)
-    tried = {item.run.id for item in started}
-    screen = console()
-    title = f"{opened.recipe.name}: {counts(items)}"
-    results = listing(store).records
-    screen.print(results_table(items, results, title))
-    if told := _against(expected, started, results):
-        screen.print(told)
-    lacking = [
-        item
-        for item in items
-        if item.state.status == "failed"
-        or (item.run.id in tried and item.state.status in ("interrupted", "missing"))
-    ]
-    for item in lacking:
-        reason = item.state.reason or "its worker ended before it began"
-        screen.print(f"[red]{item.planned.label} {item.state.status}:[/] {reason}")
-    if lacking:
+    standing = counts(run.status for run in outcome.runs)
+    if not outcome.started:
+        screen.print(f"Nothing to do: {standing}.")
+    screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
+    if times := outcome.predicted_and_actual():
+        screen.print(f"Predicted {_time(times[0])} of work, took {_time(times[1])}.")
+    for run in outcome.lacking:
+        reason = run.state.reason or "its worker ended before it began"
+        screen.print(f"[red]{run.label} {run.status}:[/] {reason}")
+    if outcome.lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
         raise click.exceptions.Exit(1)
-
-
-def _against(
-    expected: "Forecast | None", started: Sequence[Item], results: Mapping[str, Record]
-) -> str | None:
-    """Predicted seconds beside those of the runs that were executed whole now."""
-    if expected is None:
-        return None
-    predicted = actual = 0.0
-    for item, seconds in zip(started, expected.seconds, strict=True):
-        result = results.get(item.run.name)
-        if result is not None and result.seconds and not result.answers.resumed:
-            predicted, actual = predicted + seconds, actual + result.seconds
-    return f"Predicted {_time(predicted)} of work, took {_time(actual)}." if actual else None
 
 
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+
+
+def _results_table(outcome: SweepOutcome, title: str) -> Table:
+    """What came out of the runs that are done; a retracted result has a line, but no figures."""
+    from unmask.analysis.statistics import wilson
+
+    table = Table("task", "configuration", title=title, box=SIMPLE)
+    for heading in ("value", "95 % interval", "rows", "work skipped", "speed-up", "state"):
+        table.add_column(heading, justify="right")
+    speedups = _speedups(outcome)
+    for run in outcome.runs:
+        if run.planned.kind == "timing":
+            continue
+        record, cells = outcome.record(run), [""] * 4
+        if record is not None and record.value is not None:
+            rows = record.rows or 0
+            interval = wilson(record.value * rows, rows)
+            skipped = max((part.reuse_fraction or 0.0 for part in record.effect.values()), default=0.0)
+            span = f"{interval.low:.1%} to {interval.high:.1%}"
+            cells = [f"{record.value:.1%}", span, str(rows), f"{skipped:.1%}"]
+        label, name = task_label(run.planned.task, run.planned.limit), run.planned.configuration
+        speed = speedups.get((run.planned.task, name), "")
+        table.add_row(label, name, *cells, speed, status_text(run.status))
+    return table
+
+
+def _speedups(outcome: SweepOutcome) -> dict[tuple[str, str], str]:
+    """Speed-ups by task and configuration; of several timing runs that of the most prompts."""
+    timed = [run for run in outcome.runs if run.planned.kind == "timing"]
+    speedups: dict[tuple[str, str], str] = {}
+    for run in sorted(timed, key=lambda run: run.planned.limit or 0):
+        record = outcome.record(run)
+        for name, timing in (record.timings if record else {}).items():
+            if timing.speedup is not None and timing.speedup.median is not None:
+                speedups[run.planned.task, name] = f"{timing.speedup.median:.2f}x"
+    return speedups

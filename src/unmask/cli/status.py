@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.box import SIMPLE
@@ -13,14 +14,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from unmask.cli.queue import job_words
-from unmask.cli.sweep_options import store_option
-from unmask.cli.sweep_table import STYLES, console, status_text
-from unmask.errors import UnmaskError
+from unmask import lab
+from unmask.cli.options import store_option
+from unmask.cli.screen import STYLES, console, status_text
+from unmask.lab.runs import ExperimentStatus, open_store
 from unmask.spec.sweep import task_label
-from unmask.store.experiments import Experiment, experiment_names, read_experiment
-from unmask.store.state import State, states
-from unmask.store.store import Store
 
 PAUSE = 2.0
 
@@ -42,89 +40,70 @@ def status(experiments: tuple[str, ...], store: Path | None, watch: bool, as_jso
       unmask status 00_baseline_embedded --watch
       unmask status 00_baseline --json
     """
-    place = Store.at(store)
-    names = _chosen(place, experiments)
+    standing = lab.status(*experiments, store=store)
     if as_json:
-        found = dict(states(place, job_words(place, names)))
-        click.echo(json.dumps([_document(place, name, found) for name in names]))
+        click.echo(json.dumps([_document(each) for each in standing]))
         return
     screen = console()
-    if not names:
-        screen.print(f"There is no experiment in {place.root} yet; `unmask run RECIPE` begins one.")
+    if not standing:
+        screen.print(
+            f"There is no experiment in {open_store(store).root} yet; `unmask run RECIPE` begins one."
+        )
         return
     if not watch:
-        screen.print(_view(place, names, bool(experiments)))
+        screen.print(_view(standing, bool(experiments)))
         return
     with Live(console=screen, auto_refresh=False) as live:
         while True:
-            live.update(_view(place, names, bool(experiments)), refresh=True)
+            live.update(_view(standing, bool(experiments)), refresh=True)
             time.sleep(PAUSE)
+            standing = lab.status(*experiments, store=store)
 
 
-def _chosen(store: Store, wanted: tuple[str, ...]) -> list[str]:
-    known = experiment_names(store)
-    for name in wanted:
-        if name not in known:
-            raise UnmaskError(
-                f"There is no experiment {name} in {store.root}; there are {', '.join(known) or 'none'}."
-            )
-    return list(wanted) or known
-
-
-def _experiment(store: Store, name: str) -> Experiment:
-    found = read_experiment(store, name)
-    if found is None:
-        raise UnmaskError(f"There is no experiment {name} in {store.root}.")
-    return found
-
-
-def _document(store: Store, name: str, found: dict[str, State]) -> dict[str, object]:
-    experiment = _experiment(store, name)
+def _document(standing: ExperimentStatus) -> dict[str, Any]:
     return {
-        "experiment": name,
+        "experiment": standing.experiment,
         "runs": [
             {
-                "id": member.id,
-                "task": member.task,
-                "limit": member.limit,
-                "configuration": member.configuration,
-                "kind": member.kind,
-                **asdict(found.get(member.folder, State("missing"))),
+                "id": run.member.id,
+                "task": run.member.task,
+                "limit": run.member.limit,
+                "configuration": run.member.configuration,
+                "kind": run.member.kind,
+                **asdict(run.state),
             }
-            for member in experiment.members
+            for run in standing.runs
         ],
-        "superseded": len(experiment.superseded),
+        "superseded": standing.superseded,
     }
 
 
-def _view(store: Store, names: list[str], in_detail: bool) -> RenderableType:
-    found = dict(states(store, job_words(store, names)))
-    if in_detail or len(names) == 1:
-        return Group(*(_runs(_experiment(store, name), found) for name in names))
+def _view(standing: list[ExperimentStatus], in_detail: bool) -> RenderableType:
+    if in_detail or len(standing) == 1:
+        return Group(*map(_runs, standing))
     table = Table("experiment", box=SIMPLE)
     for heading in STYLES:
         table.add_column(heading, justify="right")
-    for name in names:
-        members = _experiment(store, name).members
-        tally: Counter[str] = Counter(found.get(member.folder, State("missing")).status for member in members)
-        table.add_row(name, *(Text(str(tally[each] or ""), style) for each, style in STYLES.items()))
+    for each in standing:
+        tally: Counter[str] = Counter(run.state.status for run in each.runs)
+        table.add_row(
+            each.experiment, *(Text(str(tally[word] or ""), style) for word, style in STYLES.items())
+        )
     return table
 
 
-def _runs(experiment: Experiment, found: dict[str, State]) -> RenderableType:
-    table = Table("run", "task", "configuration", title=experiment.name, box=SIMPLE)
+def _runs(standing: ExperimentStatus) -> RenderableType:
+    table = Table("run", "task", "configuration", title=standing.experiment, box=SIMPLE)
     for heading in ("state", "answers"):
         table.add_column(heading, justify="right")
     table.add_column("where and why", overflow="fold")
-    for member in experiment.members:
-        state = found.get(member.folder, State("missing"))
+    for run in standing.runs:
+        member, state = run.member, run.state
         reached = f"{state.done}/{state.total}" if state.total and state.status != "done" else ""
         where = " ".join(filter(None, [state.host if state.status == "running" else None, state.reason]))
         label = task_label(member.task, member.limit)
         table.add_row(member.id, label, member.configuration, status_text(state.status), reached, where)
-    if not experiment.superseded:
+    if not standing.superseded:
         return table
-    many = len(experiment.superseded)
-    return Group(
-        table, Text(f"{many} runs of an earlier text of the recipe are kept and enter no table.", "dim")
-    )
+    kept = f"{standing.superseded} runs of an earlier text of the recipe are kept and enter no table."
+    return Group(table, Text(kept, "dim"))

@@ -32,10 +32,5 @@ class ModelShape:
 
     @property
     def kv_width(self) -> int:
-        """Elements of one column's key and value in one layer."""
+        """Elements of one position's key and value in one layer."""
         return 2 * self.kv_heads * self.head_dim
-
-    @property
-    def weights(self) -> int:
-        """Elements of all matrices, a tied head counted once."""
-        return self.layers * (self.attention_weights + self.mlp_weights) + self.head_weights

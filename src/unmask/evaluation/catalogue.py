@@ -1,17 +1,19 @@
-"""The benchmarks that are tested here: where lm-eval's definition lies, and which files hold the rows.
+"""The benchmarks that are tested here: lm-eval's definition of each, the files of its samples, and its metric.
 
-Data only: nothing is imported from lm-eval and nothing is read but the names of its MMLU files. Every task
-keeps lm-eval's definition, so its results have lm-eval's keys whether rows come from the hub or from files.
+Data only: nothing is imported from lm-eval and nothing is read but its MMLU files. Every task keeps lm-eval's
+definition, so its results have lm-eval's keys whether samples come from the hub or from files. How a task file
+is written is not known here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.functions import Function
 from unmask.model.hub import ASSETS
 
 EMBEDDED_TASKS = ASSETS / "tasks"
@@ -28,6 +30,31 @@ MATH_SUBJECTS = {
 GPQA_SETS = ("main", "diamond", "extended")
 BOXED = "Please reason step by step, and put your final answer within \\boxed{{}}."
 """The published evaluation's instruction, letter by letter: its doubled braces reached the model."""
+PYTHON_SEED = 0
+"""The state that lm-eval gives Python's random generator when a run starts."""
+METRICS = (
+    ("gsm8k*", "exact_match,flexible-extract"),
+    ("mmlu*_generative", "exact_match,get_response"),
+    ("mmlu*", "acc,none"),
+    ("minerva_math*", "math_verify,none"),
+    ("ifeval", "prompt_level_strict_acc,none"),
+    ("humaneval*", "pass@1,create_test"),
+    ("mbpp_instruct", "pass_at_1,extract_code"),
+    ("mbpp", "pass_at_1,none"),
+    ("gpqa_*_generative_n_shot", "exact_match,flexible-extract"),
+    ("gpqa_*", "acc,none"),
+    ("unmask_arith*", "exact_match,strict-match"),
+    ("unmask_instruct", "exact_match,none"),
+    ("unmask_choice*", "acc,none"),
+)
+"""Patterns of task names, the most particular first, and the metric by which such a task is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a task file names and lm-eval imports when it reads the file."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +71,11 @@ class Source:
     changes: Mapping[str, object] = field(default_factory=dict)
     """What is set beside the definition; named variants and reproducible shuffling only."""
     runs_code: bool = False
+    """Whether its metric runs programs that the model writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class TaskGroup:
     """Tasks that are summed up under one name."""
 
     name: str
@@ -61,33 +89,30 @@ class Group:
 @cache
 def stock_folder() -> Path:
     """The folder of lm-eval's task definitions."""
-    found = find_spec("lm_eval")
-    if found is None or found.origin is None:
+    package = find_spec("lm_eval")
+    if package is None or package.origin is None:
         raise UnmaskError('Benchmarks need lm-eval; install it with: pip install "unmask[eval]".')
-    return Path(found.origin).parent / "tasks"
+    return Path(package.origin).parent / "tasks"
 
 
 @cache
 def sources() -> dict[str, Source]:
     """Every task by its name."""
-    found = [*_gsm8k(), *_mmlu(), *_math(), *_code(), *_gpqa(), *_embedded()]
-    found.append(
-        Source(
-            name="ifeval",
-            stock="ifeval/ifeval.yaml",
-            hub="google/IFEval",
-            files={"train": "ifeval/input_data.jsonl"},
-            changes={"process_results": Function("unmask.evaluation.stable.ifeval_results")},
-        )
+    ifeval = Source(
+        name="ifeval",
+        stock="ifeval/ifeval.yaml",
+        hub="google/IFEval",
+        files={"train": "ifeval/input_data.jsonl"},
+        changes={"process_results": Function("unmask.evaluation.stable.ifeval_results")},
     )
-    return {source.name: source for source in found}
+    every = [*_gsm8k(), *_mmlu(), *_math(), *_code(), *_gpqa(), *_embedded(), ifeval]
+    return {source.name: source for source in every}
 
 
 @cache
-def groups() -> dict[str, Group]:
+def groups() -> dict[str, TaskGroup]:
     """Every group by its name."""
-    found = [*_mmlu_groups(), *_math_groups()]
-    return {group.name: group for group in found}
+    return {group.name: group for group in (*_mmlu_groups(), *_math_groups())}
 
 
 def members_of(name: str) -> list[Source]:
@@ -95,6 +120,40 @@ def members_of(name: str) -> list[Source]:
     if name in groups():
         return [sources()[member] for member in groups()[name].members]
     return [sources()[name]]
+
+
+def metric_of(task: str) -> str:
+    """The metric by which a task or group is known, by its name in lm-eval's results."""
+    for pattern, metric in METRICS:
+        if fnmatchcase(task, pattern):
+            return metric
+    raise UnmaskError(
+        f"No metric is named for the task {task}; add it to the table in evaluation/catalogue.py."
+    )
+
+
+def stderr_key(metric: str) -> str:
+    """The key under which lm-eval's results hold the standard error of a metric."""
+    name, _, filtered = metric.partition(",")
+    return f"{name}_stderr,{filtered}"
+
+
+def headline(task: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Name, value and standard error of a task's metric, taken from its row of lm-eval's results.
+
+    A row also holds sizes, standard errors and other metrics, so the metric is never taken by its position.
+    """
+    metric = metric_of(task)
+    if metric not in row:
+        raise UnmaskError(
+            f"lm-eval's results of {task} hold no {metric}; they hold {', '.join(sorted(row))}."
+        )
+    error = row.get(stderr_key(metric))
+    return {
+        "metric": metric,
+        "value": float(row[metric]),
+        "stderr": float(error) if isinstance(error, float) else None,
+    }
 
 
 def _gsm8k() -> list[Source]:
@@ -130,10 +189,10 @@ def _mmlu() -> list[Source]:
     ]
 
 
-def _mmlu_groups() -> list[Group]:
+def _mmlu_groups() -> list[TaskGroup]:
     subjects = _mmlu_subjects()
-    found = [
-        Group(
+    groups = [
+        TaskGroup(
             name=f"mmlu{ending}",
             stock=f"mmlu/{style}/_mmlu.yaml",
             members=tuple(f"mmlu_{subject}{ending}" for subject in subjects),
@@ -143,8 +202,8 @@ def _mmlu_groups() -> list[Group]:
     for part in ("stem", "humanities", "social_sciences", "other"):
         tag = f'"tag": "mmlu_{part}_tasks"'
         inside = tuple(f"mmlu_{name}" for name in subjects if tag in _definition(f"default/mmlu_{name}"))
-        found.append(Group(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
-    return found
+        groups.append(TaskGroup(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
+    return groups
 
 
 def _definition(name: str) -> str:
@@ -152,20 +211,20 @@ def _definition(name: str) -> str:
 
 
 def _math() -> list[Source]:
-    found = []
+    tasks = []
     for subject, folder in MATH_SUBJECTS.items():
         stock = f"minerva_math/minerva_math_{subject}.yaml"
         files = {"test": f"math/{folder}.jsonl"}
         hub = "EleutherAI/hendrycks_math"
-        found.append(Source(name=f"minerva_math_{subject}", stock=stock, hub=hub, files=files))
+        tasks.append(Source(name=f"minerva_math_{subject}", stock=stock, hub=hub, files=files))
         boxed = {"doc_to_text": Function("unmask.evaluation.stable.boxed_problem"), "num_fewshot": 0}
-        found.append(
+        tasks.append(
             Source(name=f"minerva_math_boxed_{subject}", stock=stock, hub=hub, files=files, changes=boxed)
         )
-    return found
+    return tasks
 
 
-def _math_groups() -> list[Group]:
+def _math_groups() -> list[TaskGroup]:
     boxed = tuple(f"minerva_math_boxed_{subject}" for subject in MATH_SUBJECTS)
     summed = [{"metric": metric, "weight_by_size": True} for metric in ("exact_match", "math_verify")]
     content = {
@@ -176,8 +235,8 @@ def _math_groups() -> list[Group]:
     }
     plain = tuple(f"minerva_math_{subject}" for subject in MATH_SUBJECTS)
     return [
-        Group(name="minerva_math", stock="benchmarks/minerva_math.yaml", members=plain),
-        Group(name="minerva_math_boxed", members=boxed, content=content),
+        TaskGroup(name="minerva_math", stock="benchmarks/minerva_math.yaml", members=plain),
+        TaskGroup(name="minerva_math_boxed", members=boxed, content=content),
     ]
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import EMBEDDED_TASKS, sources
-from unmask.evaluation.code_metric import sandboxed_metric
-from unmask.evaluation.definitions import known_names, local_files, write_definitions
-from unmask.evaluation.templates import compiled_once
+from unmask.evaluation.sandbox import sandboxed_metric
+from unmask.evaluation.task_files import known_names, local_files, write_definitions
 
 MODEL = "unmask"
 DATA = "UNMASK_DATA"
@@ -37,6 +36,8 @@ def _main() -> None:
     import lm_eval.models  # noqa: F401
     from lm_eval.__main__ import cli_evaluate
     from lm_eval.api.registry import model_registry
+
+    from unmask.evaluation.harness import compiled_once
 
     model_registry.register(MODEL, target="unmask.evaluation.lm:UnmaskLM")
     with tempfile.TemporaryDirectory(prefix="unmask-tasks-") as name:

@@ -1,7 +1,8 @@
 """lm-eval's view of the engine: text in, text or log likelihoods out, with any policy.
 
 Nothing is decided here that changes a number: settings come from the task and the caller, prompts are
-taken as lm-eval writes them, and one that does not fit the model's context is refused, never cut.
+taken as lm-eval writes them, and one that does not fit the model's context is refused, never cut. The adapter
+comes first, then the reading of its arguments as lm-eval's command line hands them over, then its bar.
 """
 
 import time
@@ -15,6 +16,7 @@ import msgspec
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
 
 from unmask.cost import Ledger
 from unmask.cost.effect import Effect
@@ -22,18 +24,25 @@ from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.events import Generation
 from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest
 from unmask.errors import UnmaskError
-from unmask.evaluation.arguments import as_batch_size, as_decode_spec, as_policy
-from unmask.evaluation.bar import Bar
-from unmask.evaluation.fingerprint import file_sha256, weights_sha256
-from unmask.evaluation.generation import Task, decode_settings, generate, numbered
+from unmask.evaluation.answering import (
+    GenerationRequest,
+    PrefixGroup,
+    Scorer,
+    decode_settings,
+    generate,
+    numbered,
+    prefix_groups,
+)
+from unmask.evaluation.clock import Clock, Meter, peak_memory
 from unmask.evaluation.journal import Answer, FamilyScores, Journal, key_of
+from unmask.evaluation.lock import file_sha256, weights_sha256
 from unmask.evaluation.proof import Proof
-from unmask.evaluation.scoring import Family, Scorer, families_of
-from unmask.evaluation.throughput import Clock, Meter, peak_memory
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
 from unmask.model.token_files import TOKENIZER_FILE, read_token_files
-from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.policies.registry import policy_spec
+from unmask.policies.text import read_policy
+from unmask.spec import AnyPolicySpec, DecodeSpec, build
 
 Pair = tuple[tuple[str, str], list[int], list[int]]
 """Context and continuation as text, and the ids of each."""
@@ -63,11 +72,11 @@ class UnmaskLM(TemplateLM):
     ) -> None:
         super().__init__()
         self.meter = Meter(clock)
-        self.decode = as_decode_spec(decode, settings)
-        self.policy = as_policy(policy)
+        self.decode = _as_decode_spec(decode, settings)
+        self.policy = _as_policy(policy)
         self.estimator: EstimatorName = estimator
         self.order: Order = order
-        self.batch_size = as_batch_size(batch_size)
+        self.batch_size = _as_batch_size(batch_size)
         if engine is None:
             if pretrained is None:
                 raise UnmaskError("No model is named; give pretrained=<checkpoint folder or hub id>.")
@@ -160,9 +169,9 @@ class UnmaskLM(TemplateLM):
         keys = _generation_keys(requests)
         missing = [place for place, key in enumerate(keys) if key not in self.journal.lines]
         with self.meter.phase("tokenising"):
-            tasks = numbered([self._task(request) for request in requests])
+            prompts = numbered([self._request(request) for request in requests])
         texts: list[str] = [""] * len(requests)
-        bar = Bar(len(requests), "Generating", disable_tqdm or self.rank != 0)
+        bar = RequestBar(len(requests), "Generating", disable_tqdm or self.rank != 0)
 
         def keep(place: int, answer: Answer) -> None:
             request = requests[place]
@@ -188,7 +197,7 @@ class UnmaskLM(TemplateLM):
             keep(place, answer)
             bar.advance(1, answer.tokens)
 
-        wanted = [tasks[place] for place in missing]
+        wanted = [prompts[place] for place in missing]
         generate(self.engine, wanted, self.policy, self.batch_size, self.meter, answered)
         bar.close()
         return texts
@@ -231,7 +240,7 @@ class UnmaskLM(TemplateLM):
 
     # How it is done.
 
-    def _task(self, request: Instance) -> Task:
+    def _request(self, request: Instance) -> GenerationRequest:
         context, arguments = request.args
         ids = self.tok_encode(context) or [self.eot_token_id]
         if len(ids) >= self.max_length:
@@ -239,7 +248,7 @@ class UnmaskLM(TemplateLM):
                 f"A prompt of {_task_name(request)} has {len(ids)} tokens but the model's context is "
                 f"{self.max_length}; lower --num-fewshot or use a model with a longer context."
             )
-        return Task(tuple(ids), decode_settings(arguments, self.decode, self.engine))
+        return GenerationRequest(tuple(ids), decode_settings(arguments, self.decode, self.engine))
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Ids of both; spaces between them belong to the continuation, and an end token to an empty context."""
@@ -253,32 +262,32 @@ class UnmaskLM(TemplateLM):
         self, pairs: Sequence[Pair], names: Sequence[str], disable_tqdm: bool
     ) -> list[tuple[float, bool]]:
         requests = [ScoreRequest(prefix, target) for _, prefix, target in pairs]
-        keys = {tuple(family): _family_key(family, requests, names) for family in families_of(requests)}
+        keys = {tuple(group): _group_key(group, requests, names) for group in prefix_groups(requests)}
         answers: dict[int, tuple[float, bool]] = {}
-        bar = Bar(len(pairs), "Scoring", disable_tqdm or self.rank != 0)
+        bar = RequestBar(len(pairs), "Scoring", disable_tqdm or self.rank != 0)
 
-        def keep(family: Family, found: FamilyScores) -> None:
-            answers.update(zip(family, found.scores, strict=True))
-            self.proof.add(names[family[0]], "scoring", found.effect, found.inactive)
+        def keep(group: PrefixGroup, found: FamilyScores) -> None:
+            answers.update(zip(group, found.scores, strict=True))
+            self.proof.add(names[group[0]], "scoring", found.effect, found.inactive)
             self.journal.progress(len(answers), len(pairs))
 
-        def scored(family: Family, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
-            effect = Effect.of(ledger, self.engine.config.shape, len(family))
+        def scored(group: PrefixGroup, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
+            effect = Effect.of(ledger, self.engine.config.shape, len(group))
             found = FamilyScores([(score.logprob, score.is_greedy) for score in scores], effect, inactive)
-            self.journal.write(found.as_line(keys[tuple(family)]))
-            for place, answer in zip(family, found.scores, strict=True):
+            self.journal.write(found.as_line(keys[tuple(group)]))
+            for place, answer in zip(group, found.scores, strict=True):
                 if any(pairs[place][0]):
                     self.cache_hook.add_partial("loglikelihood", pairs[place][0], answer)
-            keep(family, found)
+            keep(group, found)
 
         missing = []
-        for family, key in keys.items():
+        for group, key in keys.items():
             if key in self.journal.lines:
-                self.journal.resumed += len(family)
-                keep(list(family), FamilyScores.of_line(self.journal.lines[key]))
-                bar.advance(len(family))
+                self.journal.resumed += len(group)
+                keep(list(group), FamilyScores.of_line(self.journal.lines[key]))
+                bar.advance(len(group))
             else:
-                missing.append(list(family))
+                missing.append(list(group))
         scorer = Scorer(
             self.engine, self.decode, self.policy, self.estimator, self.order, self.batch_size, self.meter
         )
@@ -309,6 +318,56 @@ def _generation_keys(requests: Sequence[Instance]) -> list[str]:
     return keys
 
 
-def _family_key(family: Family, requests: Sequence[ScoreRequest], names: Sequence[str]) -> str:
-    targets = [list(requests[place].target) for place in family]
-    return key_of(names[family[0]], list(requests[family[0]].prefix), targets)
+def _group_key(group: PrefixGroup, requests: Sequence[ScoreRequest], names: Sequence[str]) -> str:
+    targets = [list(requests[place].target) for place in group]
+    return key_of(names[group[0]], list(requests[group[0]].prefix), targets)
+
+
+def _as_decode_spec(decode: DecodeSpec | Mapping[str, Any] | None, settings: dict[str, Any]) -> DecodeSpec:
+    """Settings of their own or as model arguments, such as threshold=0.9."""
+    if "max_gen_toks" in settings:
+        settings["max_new_tokens"] = settings.pop("max_gen_toks")
+    if isinstance(decode, DecodeSpec):
+        return msgspec.structs.replace(decode, **settings)
+    return build(DecodeSpec, {**(decode or {}), **settings}, "Model arguments")
+
+
+def _as_policy(policy: AnyPolicySpec | Mapping[str, Any] | str | None) -> AnyPolicySpec | None:
+    """A policy as a spec, a table, or text in any of the forms of the command line."""
+    if isinstance(policy, str):
+        return read_policy(policy)
+    return None if policy is None else policy_spec(policy)
+
+
+def _as_batch_size(batch_size: int | str | None) -> int:
+    """Rows together; lm-eval's `auto` takes the engine's default."""
+    if batch_size is None or str(batch_size).startswith("auto"):
+        return DEFAULT_BATCH
+    try:
+        size = int(batch_size)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1, or auto.")
+    return size
+
+
+class RequestBar:
+    """One bar on standard error; the longest requests come first, so the time left is an upper guess."""
+
+    def __init__(self, total: int, what: str, disable: bool) -> None:
+        self.start = time.perf_counter()
+        self.tokens = 0
+        self.bar = tqdm(total=total, desc=what, disable=disable, dynamic_ncols=True)
+
+    def advance(self, requests: int, tokens: int = 0) -> None:
+        """Some more requests are done."""
+        self.tokens += tokens
+        if self.tokens and not self.bar.disable:
+            speed = self.tokens / max(time.perf_counter() - self.start, 1e-9)
+            self.bar.set_postfix_str(f"{speed:.1f} tokens/s", refresh=False)
+        self.bar.update(requests)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self.bar.close()

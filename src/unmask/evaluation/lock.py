@@ -1,7 +1,13 @@
-"""Makes a lock of what lies here now, and refuses what is not as it was locked."""
+"""What a result depends on, by its hashes: making a lock, checking one, and remembering hashes of weights.
+
+A lock (`unmask.spec.lock`, data only) holds the SHA-256 of every checkpoint file and of every task's samples.
+`prepare` makes one of what lies here or on the hub now; `check_lock` refuses what is not as it was locked.
+"""
 
 import hashlib
 import json
+import os
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -9,27 +15,36 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
-from unmask.evaluation.fingerprint import file_sha256
-from unmask.evaluation.preflight import Loaded, tasks_of
+from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin_model, tasks_of
+from unmask.evaluation.task_files import check_names
 from unmask.model.config import read_config
-from unmask.spec.lock import Lock
+from unmask.model.hub import find_checkpoint
+from unmask.spec.lock import Lock, as_text
+from unmask.store.files import write_atomically
 
 CHECKPOINT_FILES = ("*.json", "*.jinja", "*.safetensors")
+CHUNK = 1 << 22
 
 
-def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
-    """Refuse a checkpoint or rows that are not the locked ones."""
-    for name, digest in lock.files.items():
-        file = folder / name
-        if not file.is_file() or file_sha256(file) != digest:
-            raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
-    for task, digest in rows_sha256(loaded).items():
-        if task not in lock.tasks:
-            raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
-        if lock.tasks[task] != digest:
-            raise UnmaskError(
-                f"The rows of {task} are not those that were locked; run `unmask prepare` again."
-            )
+def prepare(
+    tasks: list[str],
+    model: str,
+    output: Path,
+    revision: str | None = None,
+    data: Path | None = None,
+    allow_code: bool = False,
+) -> Lock:
+    """Fetch a checkpoint and the samples of tasks, and write the lock of both to a file."""
+    from huggingface_hub import HfApi
+
+    names = check_names(tasks)
+    commits = {} if data else dataset_commits(names, HfApi())
+    loaded = load_tasks(names, data, allow_code=allow_code, revisions=commits)
+    commit = pin_model(model, revision, HfApi())
+    folder = find_checkpoint(model, commit or revision)
+    lock = lock_of(model, folder, loaded, commit, commits)
+    write_atomically(output, as_text(lock))
+    return lock
 
 
 def lock_of(
@@ -39,7 +54,7 @@ def lock_of(
     revision: str | None = None,
     datasets: dict[str, str] | None = None,
 ) -> Lock:
-    """Lock what lies here now."""
+    """Lock a checkpoint's folder and loaded tasks."""
     files = sorted({file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)})
     config = read_config(folder)
     return Lock(
@@ -57,8 +72,23 @@ def lock_of(
     )
 
 
+def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
+    """Refuse a checkpoint or samples that are not the locked ones."""
+    for name, digest in lock.files.items():
+        file = folder / name
+        if not file.is_file() or file_sha256(file) != digest:
+            raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
+    for task, digest in rows_sha256(loaded).items():
+        if task not in lock.tasks:
+            raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
+        if lock.tasks[task] != digest:
+            raise UnmaskError(
+                f"The samples of {task} are not those that were locked; run `unmask prepare` again."
+            )
+
+
 def rows_sha256(loaded: Loaded) -> dict[str, str]:
-    """The hash of each task's rows in their order."""
+    """The hash of each task's samples in their order."""
     return {task.task_name: _rows_sha256(task) for task in tasks_of(loaded.objects)}
 
 
@@ -67,3 +97,56 @@ def _rows_sha256(task: Any) -> str:
     for row in task.eval_docs:
         total.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
     return total.hexdigest()
+
+
+def file_sha256(file: Path) -> str:
+    """The hash of one file's content."""
+    total = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            total.update(chunk)
+    return total.hexdigest()
+
+
+def weights_sha256(folder: Path) -> str:
+    """The hash of a single weight file, or that of the list of all files and their hashes.
+
+    Hashes are remembered between runs. One is taken again when a file's size or time of change differs; a
+    cache that cannot be read or written costs time and nothing else.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    memory = _hash_memory()
+    known = _read_hashes(memory)
+    hashes = {file.name: known.get(_key(file)) or file_sha256(file) for file in files}
+    current = {_key(file): hashes[file.name] for file in files}
+    if not current.items() <= known.items():
+        _write_hashes(memory, known | current)
+    if len(hashes) == 1:
+        return next(iter(hashes.values()))
+    listing = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _hash_memory() -> Path:
+    """The file in which hashes are remembered."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "unmask" / "weights.json"
+
+
+def _key(file: Path) -> str:
+    status = file.stat()
+    return f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}"
+
+
+def _read_hashes(memory: Path) -> dict[str, str]:
+    try:
+        content = json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_hashes(memory: Path, known: dict[str, str]) -> None:
+    with suppress(OSError, UnmaskError):
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(memory, json.dumps(known, indent=1), durable=False)

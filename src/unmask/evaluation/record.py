@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unmask.errors import UnmaskError
+from unmask.evaluation.catalogue import metric_of, stderr_key
 from unmask.evaluation.lm import UnmaskLM
-from unmask.evaluation.metrics import metric_of
 from unmask.evaluation.run import Outcome
 
 DIGITS = 6
@@ -48,8 +48,7 @@ def _headline(entry: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
     if metric not in values:
         known = [name for name in values if "_stderr," not in name]
         raise UnmaskError(f"The results hold no metric {metric}; they hold {', '.join(known)}.")
-    name, _, filtered = metric.partition(",")
-    error = values.get(f"{name}_stderr,{filtered}")
+    error = values.get(stderr_key(metric))
     return {
         "metric": metric,
         "value": float(values[metric]),

@@ -84,7 +84,7 @@ def _rows(run: RunFolder, samples: list[str]) -> list[dict[str, Any]]:
 
 
 def _engine(run: RunFolder, largest: int | None) -> "Engine":
-    from unmask.evaluation.fingerprint import file_sha256
+    from unmask.evaluation.lock import file_sha256
     from unmask.model.hub import find_checkpoint
     from unmask.spec.lock import read_lock
     from unmask.spec.sweep import ENGINE_REVISION

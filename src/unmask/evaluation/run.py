@@ -10,12 +10,11 @@ from typing import Any
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import groups
+from unmask.evaluation.catalogue import groups, headline, metric_of
 from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
-from unmask.evaluation.metrics import headline, metric_of
-from unmask.evaluation.preflight import Loaded, tasks_of
 from unmask.evaluation.sandbox import isolation
+from unmask.evaluation.task_data import Loaded, tasks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Outcome:
 def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool = False) -> Outcome:
     """Run all tasks and sum them up."""
     if options.chat and not lm.engine.tokenizer.has_chat_template:
-        raise UnmaskError("The checkpoint has no chat template; leave out --apply-chat-template.")
+        raise UnmaskError("The checkpoint has no chat template; leave out --chat.")
     _check_estimator(lm, loaded, options)
     returned = _timed(lm, loaded, options, allow_code)
     info = lm.get_model_info()

@@ -4,7 +4,7 @@
     └─ init      first process of the pid namespace: when it ends, the kernel ends all others in there
        └─ worker confines itself, then executes the program
 
-Started by `sandbox.py` as `python -I`; the job comes on stdin, the report leaves on stdout, both as JSON.
+Started by `sandbox.py` as `python -I`; the program comes on stdin, the report leaves on stdout, both as JSON.
 A pass is proved by a nonce that the supervisor puts into a pipe after the worker was born and that the
 worker relays only when the last line of the program has run: no exit code and no output can imitate it.
 Deliberate forgery from inside (finding the descriptors) is possible in principle and not guarded against.
@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from unmask.evaluation import sandbox_kernel as kernel
-from unmask.evaluation import sandbox_limits as limits
 
 SETUP_SECONDS, SWEEP_SECONDS, TICK_SECONDS = 10.0, 5.0, 0.05
 TAIL_BYTES, LINE_BYTES = 4096, 4096
@@ -32,7 +31,7 @@ PRELOADED = ("bz2", "hashlib", "lzma", "zlib")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Program:
     """What to run and within which bounds."""
 
     source: str
@@ -104,15 +103,15 @@ def execute(source: str, verdict: int, seal: int) -> NoReturn:
     leave(0)
 
 
-def confine(job: Job, granted: set[str], others: int) -> dict[str, Any]:
-    """All that is left to do from inside; returns what protects, by layer."""
-    if "mount_namespace" in job.layers and kernel.seal_mounts(job.workdir):
+def confine(program: Program, granted: set[str], others: int) -> dict[str, Any]:
+    """Do what must be done from inside the worker, and return what protects it, by layer."""
+    if "mount_namespace" in program.layers and kernel.seal_mounts(program.workdir):
         granted = granted | {"mount_namespace"}
-    os.chdir(job.workdir)
-    limits.limit_resources(job.memory_bytes, int(job.timeout) + 2, others)
-    limits.forbid_new_privileges()
-    landlock = limits.enter_landlock(job.workdir) if "landlock" in job.layers else 0
-    limits.drop_privileges()
+    os.chdir(program.workdir)
+    kernel.limit_resources(program.memory_bytes, int(program.timeout) + 2, others)
+    kernel.forbid_new_privileges()
+    landlock = kernel.enter_landlock(program.workdir) if "landlock" in program.layers else 0
+    kernel.drop_privileges()
     kernel.die_with_parent()
     if not os.access(os.__file__, os.R_OK):  # every program would fail, and nobody would know why
         raise OSError("the sandboxed user cannot read Python's standard library")
@@ -120,19 +119,19 @@ def confine(job: Job, granted: set[str], others: int) -> dict[str, Any]:
     return {"layers": sorted(granted), "landlock": landlock, "counts_processes": counted}
 
 
-def work(job: Job, granted: set[str], others: int, verdict: int, seal: int) -> NoReturn:
+def work(program: Program, granted: set[str], others: int, verdict: int, seal: int) -> NoReturn:
     """The worker: confined, then executing."""
     try:
-        report = confine(job, granted, others)
+        report = confine(program, granted, others)
         os.write(verdict, b"ready " + json.dumps(report).encode() + b"\n")
     except BaseException as error:
         os.write(verdict, f"raised {error}\n".encode())
         os._exit(1)
-    execute(job.source, verdict, seal)
+    execute(program.source, verdict, seal)
 
 
-def init(job: Job, granted: set[str], others: int, pipes: dict[str, tuple[int, int]]) -> NoReturn:
-    """Starts the worker, buries the dead, tells how the worker ended, and takes the rest along."""
+def init(program: Program, granted: set[str], others: int, pipes: dict[str, tuple[int, int]]) -> NoReturn:
+    """Start the worker, reap dead processes, report how the worker ended, and end with it."""
     os.setsid()
     kernel.die_with_parent()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -143,7 +142,7 @@ def init(job: Job, granted: set[str], others: int, pipes: dict[str, tuple[int, i
     worker = os.fork()
     if worker == 0:
         os.close(pipes["life"][1])
-        work(job, granted, others, pipes["verdict"][1], pipes["seal"][0])
+        work(program, granted, others, pipes["verdict"][1], pipes["seal"][0])
     while True:
         pid, status = os.wait()
         if pid == worker:
@@ -152,8 +151,8 @@ def init(job: Job, granted: set[str], others: int, pipes: dict[str, tuple[int, i
             os._exit(0)
 
 
-def drain(watch: Watch, job: Job, pipe: str, handle: int) -> bool:
-    """Reads what is there; False at the end of the pipe. Of the output only the tail is kept."""
+def drain(watch: Watch, program: Program, pipe: str, handle: int) -> bool:
+    """Read what a pipe holds, and return False at its end. Of the output only the tail is kept."""
     try:
         data = os.read(handle, 1 << 16)
     except BlockingIOError:
@@ -161,34 +160,34 @@ def drain(watch: Watch, job: Job, pipe: str, handle: int) -> bool:
     if pipe == "output":
         watch.tail = (watch.tail + data)[-TAIL_BYTES:]
     elif pipe == "verdict":
-        watch.read_verdict(data, job.patience if limits.tells_seconds() else job.timeout)
+        watch.read_verdict(data, program.patience if kernel.tells_seconds() else program.timeout)
     return bool(data)
 
 
-def observe(watch: Watch, job: Job, readers: dict[str, int]) -> None:
-    """Until init is gone (its end of `life` closes), time is up or memory is spent."""
+def observe(watch: Watch, program: Program, readers: dict[str, int]) -> None:
+    """Watch until init is gone (its end of `life` closes), time is up or memory is spent."""
     with selectors.DefaultSelector() as selector:
         for pipe, handle in readers.items():
             selector.register(handle, selectors.EVENT_READ, pipe)
         while not watch.stopped:
             for key, _ in selector.select(TICK_SECONDS):
-                if not drain(watch, job, key.data, key.fd):
+                if not drain(watch, program, key.data, key.fd):
                     if key.data == "life":
                         return
                     selector.unregister(key.fd)
-            if time.monotonic() > watch.deadline or limits.descendants_seconds(os.getpid()) > job.timeout:
+            if time.monotonic() > watch.deadline or kernel.descendants_seconds(os.getpid()) > program.timeout:
                 watch.stopped = "timeout"
-            elif limits.descendants_memory(os.getpid()) > job.memory_bytes:
+            elif kernel.descendants_memory(os.getpid()) > program.memory_bytes:
                 watch.stopped = "memory"
 
 
 def sweep(first: int) -> None:
-    """Nothing survives: the group, then every descendant, which as orphans all become our children."""
+    """Kill the process group, then every descendant: orphans have all become our children. Nothing survives."""
     deadline = time.monotonic() + SWEEP_SECONDS
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(first, signal.SIGKILL)
     while time.monotonic() < deadline:
-        for pid in [first, *limits.children(os.getpid())]:
+        for pid in [first, *kernel.children(os.getpid())]:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -199,16 +198,16 @@ def sweep(first: int) -> None:
         time.sleep(0.002)
 
 
-def supervise(job: Job) -> dict[str, Any]:
-    """One program from start to verdict; returns the report for `sandbox.py`."""
-    granted = kernel.leave_host(job.layers, job.workdir)
+def supervise(program: Program) -> dict[str, Any]:
+    """Run one program from start to verdict, and return the report for `sandbox.py`."""
+    granted = kernel.leave_host(program.layers, program.workdir)
     kernel.die_with_parent()
     kernel.adopt_orphans()
-    others = 0 if limits.counts_processes_apart(granted) else limits.tasks_of_user()
+    others = 0 if kernel.counts_processes_apart(granted) else kernel.tasks_of_user()
     pipes = {name: os.pipe() for name in ("output", "verdict", "life", "seal")}
     first = os.fork()
     if first == 0:
-        init(job, granted, others, pipes)
+        init(program, granted, others, pipes)
     watch = Watch(nonce=os.urandom(16).hex().encode())
     os.write(pipes["seal"][1], watch.nonce + b"\n")
     readers = {name: pipes[name][0] for name in ("output", "verdict", "life")}
@@ -216,11 +215,11 @@ def supervise(job: Job) -> dict[str, Any]:
         os.close(pipes[name][1])
         os.set_blocking(handle, False)
     try:
-        observe(watch, job, readers)
+        observe(watch, program, readers)
     finally:
         sweep(first)
     for name in ("verdict", "output"):
-        while drain(watch, job, name, readers[name]):
+        while drain(watch, program, name, readers[name]):
             pass
     reason = watch.stopped or ("passed" if watch.sealed else f"failed: {watch.failure}")
     return {"reason": reason, "tail": watch.tail.decode(errors="replace"), "ready": watch.ready}
@@ -229,8 +228,8 @@ def supervise(job: Job) -> dict[str, Any]:
 def main() -> None:
     """Entry point of the child process."""
     kernel.die_with_parent()
-    job = Job(**json.load(sys.stdin))
+    program = Program(**json.load(sys.stdin))
     for name in PRELOADED:
         with suppress(ImportError):
             import_module(name)
-    json.dump(supervise(job), sys.stdout)
+    json.dump(supervise(program), sys.stdout)

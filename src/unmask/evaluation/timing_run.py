@@ -17,14 +17,18 @@ from unmask.cost.median import median_interval
 from unmask.engine.engine import Engine
 from unmask.engine.score import ScoreRequest
 from unmask.errors import UnmaskError
-from unmask.evaluation.collector import collect
-from unmask.evaluation.conditions import Conditions
-from unmask.evaluation.generation import Task, decode_settings, generate, numbered
-from unmask.evaluation.harness import Options
+from unmask.evaluation.answering import (
+    GenerationRequest,
+    Scorer,
+    decode_settings,
+    generate,
+    numbered,
+    prefix_groups,
+)
+from unmask.evaluation.clock import MachineState, Meter, peak_memory, reset_peak_memory
+from unmask.evaluation.harness import Options, collect
 from unmask.evaluation.lm import UnmaskLM
-from unmask.evaluation.preflight import Loaded
-from unmask.evaluation.scoring import Scorer, families_of
-from unmask.evaluation.throughput import Meter, peak_memory, reset_peak_memory
+from unmask.evaluation.task_data import Loaded
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 
@@ -69,7 +73,7 @@ def time_all(
             contender.answers, contender.effect = contender.once(Meter())
             tick()
     reset_peak_memory(engine)
-    conditions = Conditions.now()
+    conditions = MachineState.now()
     for number in range(rounds):
         names = list(contenders) if number % 2 == 0 else list(reversed(contenders))
         for name in names:
@@ -106,7 +110,7 @@ def _runner(
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":
         asked = [
-            Task(
+            GenerationRequest(
                 tuple(lm.tok_encode(request.args[0])),
                 decode_settings({**request.args[1], **settings["generation"]}, decode, engine),
             )
@@ -123,7 +127,7 @@ def _runner(
 
 
 def _generated(
-    engine: Engine, tasks: Sequence[Task], policy: Any, batch_size: int, meter: Meter
+    engine: Engine, tasks: Sequence[GenerationRequest], policy: Any, batch_size: int, meter: Meter
 ) -> tuple[str, Effect]:
     answers: dict[int, list[int]] = {}
     effect = Effect(engine.config.num_layers)
@@ -145,7 +149,7 @@ def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> tuple[str, Effe
         answers.update({place: (s.logprob, s.is_greedy) for place, s in zip(family, scores, strict=True)})
         effect.add(Effect.of(ledger, scorer.engine.config.shape, len(family)))
 
-    scorer.run(requests, families_of(requests), scored, lambda _: None)
+    scorer.run(requests, prefix_groups(requests), scored, lambda _: None)
     return _digest(sorted(answers.items())), effect
 
 

@@ -16,9 +16,9 @@ from unmask.evaluation.harness import Options
 from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.lock import check_lock
-from unmask.evaluation.preflight import Loaded, load_tasks, work_offline
 from unmask.evaluation.record import result_of, samples_of
 from unmask.evaluation.run import evaluate
+from unmask.evaluation.task_data import Loaded, load_tasks, work_offline
 from unmask.evaluation.timing_run import time_all
 from unmask.loading import load
 from unmask.model.hub import find_checkpoint

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.analysis.candidates import Loss
-from unmask.analysis.frontier import Point
+from unmask.analysis.frontier import Point, best_under
 from unmask.analysis.guards import Finding
 from unmask.analysis.records import Entry, Experiment, Group, Timing
 from unmask.analysis.speeds import Speedup
-from unmask.analysis.statistics.intervals import Interval
-from unmask.analysis.verdict import Verdict
+from unmask.analysis.statistics import Interval
+from unmask.analysis.verdict import Loss, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +154,41 @@ class Document:
     def findings(self) -> tuple[Finding, ...]:
         """Of all parts."""
         return tuple(finding for part in self.parts for finding in part.findings)
+
+
+def best_point(task: TaskPart) -> Point | None:
+    """The fastest timed configuration that stays within the budget; None where the control itself is the best."""
+    baseline = {line.name for line in task.lines if line.is_control or line.same_as_control}
+    others = [point for point in task.by_speed if point.configuration not in baseline and point.gain > 1]
+    return best_under([point for point in others if point.loss is not None], task.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One subtask."""
+
+    name: str
+    """Without the part that all subtasks share."""
+    rows: int | None
+    values: Mapping[str, float]
+    """By configuration."""
+
+
+def subjects_of(task: TaskPart) -> list[Subject]:
+    """All subtasks in the order of the control's accuracy, the best first."""
+    values: dict[str, dict[str, float]] = {}
+    rows: dict[str, int | None] = {}
+    for line in task.lines:
+        for name, part in line.entry.subtasks.items():
+            if name == task.group.task or not isinstance(part.get("value"), (int, float)):
+                continue
+            values.setdefault(name, {})[line.name] = float(part["value"])
+            rows.setdefault(name, part.get("rows"))
+    if len(values) < 2:
+        return []
+    first = task.control.configuration if task.control else None
+    found = [
+        Subject(name.removeprefix(f"{task.group.task}_"), rows[name], by_name)
+        for name, by_name in values.items()
+    ]
+    return sorted(found, key=lambda one: (-one.values.get(first or "", 0.0), one.name))

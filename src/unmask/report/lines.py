@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 
-from unmask.analysis.candidates import loss_of
 from unmask.analysis.frontier import frontier
-from unmask.analysis.likeness import acts, alike, control_of, likeness
+from unmask.analysis.likeness import acts, alike, control_of, likeness, reuse_fraction, work_ratio
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import difference
 from unmask.analysis.speeds import Speedup, speedup_of
-from unmask.analysis.statistics.correction import holm
-from unmask.analysis.statistics.intervals import Interval, wilson
-from unmask.analysis.statistics.normal import two_sided
-from unmask.analysis.work import reuse_fraction, work_ratio
+from unmask.analysis.statistics import Interval, holm, two_sided, wilson
+from unmask.analysis.verdict import loss_of
 from unmask.report.document import Line, TaskPart
 
 BUDGET = 0.05

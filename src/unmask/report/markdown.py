@@ -4,17 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from unmask.analysis.criteria import asked
-from unmask.analysis.guards import GUARDS, Finding
-from unmask.analysis.words import listed
-from unmask.report.across import across
-from unmask.report.columns import columns_of
-from unmask.report.document import Document, ExperimentPart, TaskPart
-from unmask.report.numbers import MISSING, percent
+from unmask.analysis.guards import Finding, guards_by_name
+from unmask.analysis.verdict import asked
+from unmask.analysis.words import MISSING, in_percent, join_words
+from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.sentences import analysis, leading, status, summary
-from unmask.report.subjects import subjects_of
+from unmask.report.tables import across, columns_of
 
-TITLES = {guard.about.id: guard.about.title for guard in GUARDS}
 FEW_SUBJECTS = 12
 """Subtasks that are listed here; the page has all of them."""
 
@@ -41,11 +37,17 @@ def _head(document: Document) -> Iterator[str]:
             "best": "Best within budget",
             "drop": "Drop (points)",
             "speedup": "Speed-up",
-            "verdict": "Verdict",
+            "answer": "Verdict",
             "invalid": "Invalid",
             "warnings": "Warnings",
         }
-        yield table(list(headings.values()), ([str(getattr(row, key)) for key in headings] for row in rows))
+        yield table(
+            list(headings.values()), ([_shown(getattr(row, key)) for key in headings] for row in rows)
+        )
+
+
+def _shown(value: object) -> str:
+    return MISSING if value is None else str(value)
 
 
 def _part(part: ExperimentPart, document: Document) -> Iterator[str]:
@@ -123,7 +125,7 @@ def _subjects(task: TaskPart, heading: str) -> Iterator[str]:
     names = [line.name for line in task.lines if line.entry.subtasks]
     yield f"{heading}# By subject (%)"
     shown = subjects[:FEW_SUBJECTS]
-    body = [[one.name, *(percent(one.values.get(name)) for name in names)] for one in shown]
+    body = [[one.name, *(in_percent(one.values.get(name)) for name in names)] for one in shown]
     yield table(["Subject", *names], body, [False, *(True for _ in names)])
     if len(subjects) > FEW_SUBJECTS:
         yield f"{len(subjects) - FEW_SUBJECTS} more subjects are in report.html."
@@ -132,10 +134,11 @@ def _subjects(task: TaskPart, heading: str) -> Iterator[str]:
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     if not findings:
         yield "The guards found nothing."
-    ordered = sorted(findings, key=lambda one: list(TITLES).index(one.guard) if one.guard in TITLES else -1)
-    for guard, found in groupby(ordered, key=lambda one: one.guard):
+    guards = guards_by_name()
+    ordered = sorted(findings, key=lambda finding: list(guards).index(finding.guard))
+    for name, found in groupby(ordered, key=lambda finding: finding.guard):
         same = list(found)
-        lines = [f"- **{TITLES.get(guard, guard)}** (`{guard}`)"]
+        lines = [f"- **{guards[name].title}** (`{name}`)"]
         lines += [f"  - {one.severity}: {escaped(one.sentence)}" for one in same]
         lines += [
             f"  - What to do: {escaped(advice)}" for advice in dict.fromkeys(one.advice for one in same)
@@ -158,7 +161,7 @@ def _verdict(part: ExperimentPart) -> Iterator[str]:
         yield "What it would take to decide:"
         yield "\n".join(f"- {escaped(sentence)}" for sentence in judged.missing)
     if part.about.missing:
-        yield f"Without a result: {escaped(listed(str(run) for run in part.about.missing))}."
+        yield f"Without a result: {escaped(join_words(str(run) for run in part.about.missing))}."
 
 
 def table(

@@ -14,21 +14,21 @@ from typing import Any
 
 from markupsafe import Markup
 
-from unmask.analysis.criteria import asked
-from unmask.analysis.guards import GUARDS
-from unmask.analysis.verdict import Verdict
-from unmask.report.across import across
-from unmask.report.columns import columns_of
-from unmask.report.document import Document, ExperimentPart, TaskPart
-from unmask.report.figures.frontier import frontier_plot
-from unmask.report.figures.ledger import KINDS, by_kind, ledger_bars
-from unmask.report.figures.subjects import subject_bars
-from unmask.report.figures.timeline import timeline
-from unmask.report.figures.work import work_plot
-from unmask.report.heat_maps import heat_maps
-from unmask.report.numbers import count, duration, percent
+from unmask.analysis.guards import guards_by_name
+from unmask.analysis.verdict import Verdict, asked
+from unmask.analysis.words import count, duration, in_percent
+from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
+from unmask.report.figures import (
+    KINDS,
+    by_kind,
+    frontier_plot,
+    ledger_bars,
+    subject_bars,
+    timeline,
+    work_plot,
+)
 from unmask.report.sentences import analysis, leading, status
-from unmask.report.subjects import subjects_of
+from unmask.report.tables import across, columns_of, heat_maps
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
 LONG_REASON = 160
@@ -47,13 +47,13 @@ def as_page(document: Document) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=percent, count=count, duration=duration)
+    environment.filters.update(percent=in_percent, count=count, duration=duration, css_class=css_class)
     script = _joined("js", SCRIPTS)
     return environment.get_template("page.html").render(
         document=document,
         parts=[_part(part) for part in document.parts],
         across=across(document) if len(document.parts) > 1 else [],
-        guards={guard.about.id: guard.about for guard in GUARDS},
+        guards=guards_by_name(),
         style=Markup(_joined("css", STYLES)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -64,6 +64,11 @@ def as_page(document: Document) -> str:
 def embedded(value: Any) -> Markup:
     """JSON that may stand inside a script element: no `<` is left in it."""
     return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def css_class(answer: str) -> str:
+    """The class under which the style sheet knows a verdict's answer."""
+    return answer.replace(" ", "-")
 
 
 def _part(part: ExperimentPart) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def _task(task: TaskPart) -> dict[str, Any]:
     return {
         "about": task,
         "columns": columns,
-        "rows": [(line, [column.cell(line) for column in columns]) for line in task.lines],
+        "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
         "by_speed": frontier_plot(task, task.by_speed),
         "by_work": frontier_plot(task, task.by_work),
         "work": work_plot(task),

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Iterator
 from unmask.analysis.frontier import Point
 from unmask.analysis.likeness import acts, distinct, spec_of, threshold
 from unmask.analysis.records import Entry
-from unmask.analysis.words import counted, listed, points
-from unmask.report.best import best_point
-from unmask.report.document import ExperimentPart, Line, TaskPart
-from unmask.report.numbers import percent, span
+from unmask.analysis.words import counted, in_percent, join_words, points, span
+from unmask.report.document import ExperimentPart, Line, TaskPart, best_point
 from unmask.spec import LayerReuseSpec
 
 SIGNIFICANT = 0.05
@@ -83,7 +81,7 @@ def summary(part: ExperimentPart) -> list[str]:
         verb = "makes" if len(severe) == 1 else "make"
         told.append(
             f"{counted(len(severe), 'finding')} of the guards {verb} figures invalid: "
-            f"{listed(finding.guard for finding in severe)}."
+            f"{join_words(finding.guard for finding in severe)}."
         )
     return told
 
@@ -106,7 +104,7 @@ def baseline(task: TaskPart) -> Iterator[str]:
         return
     digests = {entry.answers for entry in entries}
     same = len({entry.value for entry in entries}) == 1
-    names = listed(entry.configuration for entry in entries)
+    names = join_words(entry.configuration for entry in entries)
     if not same:
         yield f"{names} are the same baseline and differ in accuracy: that is the error of the measurement."
     elif None in digests:
@@ -125,7 +123,7 @@ def _one_run(entries: Iterable[Entry]) -> Iterator[str]:
             by_run.setdefault(entry.run, []).append(entry.configuration)
     for names in by_run.values():
         if len(names) > 1:
-            yield f"{listed(names)} are one run under {len(names)} names, so they do not bear each other out."
+            yield f"{join_words(names)} are one run under {len(names)} names, so they do not bear each other out."
 
 
 def losses(task: TaskPart) -> Iterator[str]:
@@ -140,7 +138,7 @@ def losses(task: TaskPart) -> Iterator[str]:
     sure = [line for line in tested if (line.p_value or 0.0) < SIGNIFICANT]
     lose = [line for line in sure if line.loss and line.loss.value > 0]
     gain = [line for line in sure if line.loss and line.loss.value < 0]
-    against = f"against {task.control.configuration} ({percent(task.control.value)} %)"
+    against = f"against {task.control.configuration} ({in_percent(task.control.value)} %)"
     if lose:
         yield f"Losses beyond chance {against}: {_figures(lose)}."
     if gain:
@@ -162,7 +160,7 @@ def speeds(task: TaskPart) -> Iterator[str]:
             bounds = line.speedup.bounds
             work = "" if line.work is None else f", {line.work:.2f} times the operations a token"
             told.append(
-                f"{line.name} {line.speedup.value:.2f} ({bounds}) with {percent(line.skipped)} % skipped{work}"
+                f"{line.name} {line.speedup.value:.2f} ({bounds}) with {in_percent(line.skipped)} % skipped{work}"
             )
     if told:
         yield f"Speed-up and layer work: {'; '.join(told)}."
@@ -175,13 +173,13 @@ def plane(task: TaskPart) -> Iterator[str]:
         return
     what = "speed" if points_[0].axis == "speed" else "operations a token"
     kept = [point.configuration for point in points_ if not point.dominated_by]
-    yield f"By accuracy and {what}, not dominated: {listed(kept)}."
+    yield f"By accuracy and {what}, not dominated: {join_words(kept)}."
     beaten = [point for point in points_ if point.dominated_by and point.acts]
     by_threshold = [point for point in beaten if _by_threshold(task, point)]
     if by_threshold:
         yield (
             f"Plain decoding at another threshold does at least as well as "
-            f"{listed(point.configuration for point in by_threshold)}."
+            f"{join_words(point.configuration for point in by_threshold)}."
         )
 
 
@@ -208,10 +206,10 @@ def _unpaired(task: TaskPart) -> Iterator[str]:
     if not known or task.control is None:
         return
     if len({line.entry.value for line in task.lines}) == 1:
-        yield f"All {len(task.lines)} configurations have the same accuracy, {percent(task.control.value, 2)} %."
+        yield f"All {len(task.lines)} configurations have the same accuracy, {in_percent(task.control.value, 2)} %."
         return
     yield (
-        f"Losses against {task.control.configuration} ({percent(task.control.value)} %), not paired by row: "
+        f"Losses against {task.control.configuration} ({in_percent(task.control.value)} %), not paired by row: "
         f"{_figures(known)}."
     )
 
@@ -222,8 +220,8 @@ def _figures(lines: Iterable[Line]) -> str:
     for line in lines:
         if line.loss is not None:
             bounds = span(line.loss.interval.low, line.loss.interval.high)
-            told.setdefault(f"{percent(line.loss.value)} points ({bounds})", []).append(line.name)
-    return "; ".join(f"{figure} for {listed(names)}" for figure, names in told.items())
+            told.setdefault(f"{in_percent(line.loss.value)} points ({bounds})", []).append(line.name)
+    return "; ".join(f"{figure} for {join_words(names)}" for figure, names in told.items())
 
 
 def _unit(task: TaskPart, name: str) -> str | None:

@@ -3,7 +3,11 @@
 Knows nothing of checkpoints, task files or machines: what depends on them is checked when they are known.
 """
 
+import re
 import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from itertools import product
 from math import isfinite
 from pathlib import Path
@@ -14,8 +18,6 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.spec.build import build
 from unmask.spec.decode import DecodeSpec
-from unmask.spec.names import check_known, check_name, check_once, check_patterns
-from unmask.spec.places import line_of
 from unmask.spec.policy import AnyPolicySpec
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -24,6 +26,8 @@ EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
 Built = TypeVar("Built")
 RECIPE_FILE = "recipe.toml"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+"""What may name a recipe or a configuration, and so a file."""
 DECODE_AXIS = "decode."
 
 
@@ -119,6 +123,10 @@ class SuccessSpec(Part, frozen=True, kw_only=True):
     reject: Bounds | None = None
     """Every candidate is slower than this or loses more than that."""
 
+    def is_candidate(self, configuration: str) -> bool:
+        """Whether the criteria are about a configuration; the control never is a candidate."""
+        return configuration != self.control and _fits_any(configuration, self.candidates)
+
     def __post_init__(self) -> None:
         """Refuse criteria by which one result could be confirmed and rejected at once."""
         if not isfinite(self.confirm.speedup):
@@ -177,34 +185,34 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        check_name(self.name, "name")
+        _check_name(self.name, "name")
         if not self.tasks:
             raise UnmaskError("tasks is empty; name at least one [[tasks]].")
-        check_once([task.name for task in self.tasks], "tasks", "a recipe can name a task once")
+        _check_once([task.name for task in self.tasks], "tasks", "a recipe can name a task once")
         _named_in_errors("decode", DecodeSpec, self.decode)
         names = [configuration.name for configuration in self.expanded()]
         if not names:
             raise UnmaskError("There is no configuration; give a [[grid]] or [[configurations]].")
         for name in names:
-            check_name(name, "A configuration's name")
-        check_once(names, "configurations", "put every axis into the grid's name")
+            _check_name(name, "A configuration's name")
+        _check_once(names, "configurations", "put every axis into the grid's name")
         self._check_references(names)
 
     def _check_references(self, names: list[str]) -> None:
         tasks = [task.name for task in self.tasks]
         for number, timing in enumerate(self.timing):
             what = f"timing[{number}]"
-            check_name(timing.name, f"{what}.name")
-            check_known(timing.task, tasks, f"{what}.task", "tasks")
+            _check_name(timing.name, f"{what}.name")
+            _check_known(timing.task, tasks, f"{what}.task", "tasks")
             if timing.control is not None:
-                check_known(timing.control, names, f"{what}.control", "configurations")
-            check_patterns(timing.configurations, names, f"{what}.configurations")
+                _check_known(timing.control, names, f"{what}.control", "configurations")
+            _check_patterns(timing.configurations, names, f"{what}.configurations")
         timed = [f"{timing.name} of {timing.task}" for timing in self.timing]
-        check_once(timed, "timing runs", "give each a name")
+        _check_once(timed, "timing runs", "give each a name")
         if self.success:
-            check_known(self.success.task, tasks, "success.task", "tasks")
-            check_known(self.success.control, names, "success.control", "configurations")
-            check_patterns(self.success.candidates, names, "success.candidates")
+            _check_known(self.success.task, tasks, "success.task", "tasks")
+            _check_known(self.success.control, names, "success.control", "configurations")
+            _check_patterns(self.success.candidates, names, "success.candidates")
 
     def expanded(self) -> list[ConfigurationSpec]:
         """Every configuration: the grids multiplied out, then the single ones."""
@@ -232,10 +240,43 @@ class Recipe(Part, frozen=True, kw_only=True):
         return self.success.control if self.success else self.expanded()[0].name
 
 
-def _named_in_errors(what: str, kind: type[Built], values: dict[str, Any]) -> Built:
+def _check_name(name: str, what: str) -> None:
+    if not NAME.fullmatch(name):
+        raise UnmaskError(
+            f"{what} is {name!r}; use letters, digits, dots, dashes and underscores, so that it can name a file."
+        )
+
+
+def _check_once(names: Sequence[str], what: str, advice: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UnmaskError(f"{count} {what} are called {name}; {advice}.")
+
+
+def _check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
+    if name not in known:
+        raise UnmaskError(f"{what} is {name!r}, which is not among the {where}: {', '.join(known)}.")
+
+
+def _check_patterns(patterns: Sequence[str], names: Sequence[str], what: str) -> None:
+    """Refuse patterns that no configuration fits."""
+    if not patterns:
+        raise UnmaskError(f"{what} is empty; give names or patterns of configurations.")
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise UnmaskError(
+                f"{what} is {pattern!r}, which fits none of the configurations: {', '.join(names)}."
+            )
+
+
+def _fits_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _named_in_errors(what: str, kind: type[Built], values: dict[str, Any], strict: bool = False) -> Built:
     """Build a part; every error begins with what it is about."""
     try:
-        return build(kind, values, what)
+        return build(kind, values, what, strict)
     except UnmaskError as error:
         sentence = str(error)
         raise UnmaskError(sentence if sentence.startswith(what) else f"{what}: {sentence}") from None
@@ -280,14 +321,28 @@ def recipe_file(path: Path) -> Path:
     return file
 
 
-def read_recipe(path: Path) -> Recipe:
-    """Read and check a recipe; errors name the file, the key and, where it can be found, the line."""
-    file = recipe_file(path)
+def recipe_text(file: Path) -> str:
+    """The text of a recipe's file."""
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UnmaskError(f"{file} is no UTF-8 text; save it as UTF-8.") from None
-    return _located(parse_recipe(text, str(file)), file.resolve().parent)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read and check a recipe; errors name the file and the key."""
+    file = recipe_file(path)
+    return parse_recipe(recipe_text(file), str(file), file.resolve().parent)
+
+
+def parse_recipe(text: str, what: str, folder: Path | None = None) -> Recipe:
+    """Make a recipe of its text; `what` names it in errors, and `folder` is where traces of its policies lie."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnmaskError(f"{what} is no valid TOML: {error}.") from None
+    recipe = _named_in_errors(what, Recipe, values, strict=True)
+    return recipe if folder is None else _located(recipe, folder)
 
 
 def _located(recipe: Recipe, folder: Path) -> Recipe:
@@ -309,19 +364,3 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
         grid=tuple(replace(grid, policy=found(grid.policy)) for grid in recipe.grid),
         configurations=tuple(replace(one, policy=found(one.policy)) for one in recipe.configurations),
     )
-
-
-def parse_recipe(text: str, what: str) -> Recipe:
-    """Make a recipe of its text; `what` names it in errors."""
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UnmaskError(f"{what} is no valid TOML: {error}.") from None
-    try:
-        return build(Recipe, values, what, strict=True)
-    except UnmaskError as error:
-        sentence = str(error)
-        if not sentence.startswith(what):
-            sentence = f"{what}: {sentence}"
-        line = line_of(sentence, text)
-        raise UnmaskError(sentence.replace(what, f"{what}, line {line}", 1) if line else sentence) from None

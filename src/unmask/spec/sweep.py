@@ -6,7 +6,7 @@ task and of lm-eval, and the revision of the engine.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,7 +22,7 @@ SCHEMA = 1
 ENGINE_REVISION = 2
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
-"""Decode settings that, when a recipe gives them, win over what tasks ask for, and lm-eval's names for them."""
+"""Decode settings that, when they are given, win over what tasks ask for, and lm-eval's names for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def accuracy_identity(
         "task": {
             **_task(recipe, task, lock),
             "limit": limit,
-            "generation": _generation(generation),
+            "generation": generation_arguments(generation),
         },
     }
 
@@ -100,13 +100,20 @@ def timing_identity(recipe: Recipe, timing: TimingSpec, prompts: int, lock: Lock
     check_limit(task.name, prompts, lock)
     return {
         **_common(recipe, lock, "timing"),
-        "task": {**_task(recipe, task, lock), "limit": prompts, "generation": _generation(recipe.decode)},
+        "task": {
+            **_task(recipe, task, lock),
+            "limit": prompts,
+            "generation": generation_arguments(recipe.decode),
+        },
         "prompts": prompts,
         "repeats": timing.repeats,
         "batch_size": timing.batch_size,
         "control": control,
         "configurations": {
-            point.name: {**_settings(recipe, point), "generation": _generation(recipe.decode | point.decode)}
+            point.name: {
+                **_settings(recipe, point),
+                "generation": generation_arguments(recipe.decode | point.decode),
+            }
             for point in recipe.expanded()
             if point.name in {*names, control}
         },
@@ -157,8 +164,9 @@ def _task(recipe: Recipe, task: TaskSpec, lock: Lock) -> dict[str, Any]:
     }
 
 
-def _generation(decode: dict[str, Any]) -> dict[str, Any]:
-    given = {theirs: decode[ours] for ours, theirs in GENERATION.items() if ours in decode}
+def generation_arguments(decode: Mapping[str, Any]) -> dict[str, Any]:
+    """The generation arguments of lm-eval that these decode settings stand for."""
+    given = {theirs: decode[ours] for ours, theirs in GENERATION.items() if decode.get(ours) is not None}
     if "temperature" in given:
         given["do_sample"] = given["temperature"] > 0
     return given
@@ -175,6 +183,12 @@ def check_limit(task: str, limit: int | None, lock: Lock) -> None:
             f"The limit of {task} is {limit} but {largest} has {lock.sizes[largest]} rows; give 1 to that many, or "
             "leave it out for all."
         )
+
+
+def rows_asked(run: PlannedRun, lock: Lock) -> int:
+    """Rows that a run asks."""
+    sizes = [lock.sizes[name] for name in lock.members[run.task]]
+    return sum(size if run.limit is None else min(size, run.limit) for size in sizes)
 
 
 def _chosen(names: list[str], patterns: Iterable[str], what: str) -> list[str]:

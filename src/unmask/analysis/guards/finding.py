@@ -1,4 +1,4 @@
-"""What a guard says and what is said about it."""
+"""What a guard is, and what it says. Knows tables; which guards there are stands in the package itself."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,16 +27,20 @@ class Finding:
     configurations: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """A guard's name and reasons."""
+Check = Callable[[Table], list[Finding]]
 
-    id: str
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A check of a table, with its name and reasons."""
+
+    name: str
     severity: Severity
     """The worst it can find."""
     title: str
     explanation: str
     advice: str
+    check: Check
 
     def finding(
         self,
@@ -46,15 +50,16 @@ class About:
         concerned: Iterable[Entry | Timing] = (),
         advice: str | None = None,
     ) -> Finding:
-        """A finding of this guard."""
+        """A finding of this guard about the experiment and task of `place` and the configurations concerned."""
         experiment = place.experiment.name if isinstance(place, Group) else place.experiment
-        names = tuple(dict.fromkeys(one.configuration for one in concerned))
-        return Finding(self.id, severity, sentence, advice or self.advice, experiment, place.task, names)
+        names = tuple(dict.fromkeys(result.configuration for result in concerned))
+        return Finding(self.name, severity, sentence, advice or self.advice, experiment, place.task, names)
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A check and what is said about it."""
+def guard(*, severity: Severity, title: str, explanation: str, advice: str) -> Callable[[Check], Guard]:
+    """Make a guard of the function below; its name is the function's, with hyphens."""
 
-    about: About
-    check: Callable[[Table], list[Finding]]
+    def made(check: Check) -> Guard:
+        return Guard(check.__name__.replace("_", "-"), severity, title, explanation, advice, check)
+
+    return made

@@ -3,23 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.analysis.guards.finding import About, Finding, Severity
+from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.records import Entry, Group, Table, Timing
-from unmask.analysis.words import listed
+from unmask.analysis.words import join_words
 
-ABOUT = About(
-    id="mixed-provenance",
-    severity="invalid",
-    title="Results of one table come from different code, weights, data or machines",
-    explanation=(
-        "A difference between two results can only be laid to a policy when nothing else differs. Changes that were "
-        "never committed cannot be looked up later."
-    ),
-    advice=(
-        "Run the odd ones again from one clean commit with the same weights and data; `unmask run` does only what "
-        "is missing."
-    ),
-)
 MUST_AGREE: tuple[tuple[str, Severity], ...] = (
     ("weights", "invalid"),
     ("data", "invalid"),
@@ -37,7 +24,19 @@ OF_THE_TASK = ("data", "task version", "lm_eval")
 SHORT = 12
 
 
-def check(table: Table) -> list[Finding]:
+@guard(
+    severity="invalid",
+    title="Results of one table come from different code, weights, data or machines",
+    explanation=(
+        "A difference between two results can only be laid to a policy when nothing else differs. Changes that were "
+        "never committed cannot be looked up later."
+    ),
+    advice=(
+        "Run the odd ones again from one clean commit with the same weights and data; `unmask run` does only what "
+        "is missing."
+    ),
+)
+def mixed_provenance(table: Table) -> list[Finding]:
     """Compare the provenance of everything in a group."""
     found = []
     for group in table.groups():
@@ -68,9 +67,9 @@ def _apart(table: Table, timing: Timing, beside: Sequence[Timing]) -> list[Findi
         if others:
             sentence = (
                 f"timing on {timing.task}: its {key} is {mine[:SHORT]}, that of accuracy runs beside it "
-                f"{listed(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
+                f"{join_words(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
             )
-            found.append(ABOUT.finding(severity, sentence, timing, beside))
+            found.append(mixed_provenance.finding(severity, sentence, timing, beside))
     return found
 
 
@@ -84,10 +83,11 @@ def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Find
             usual = max(distinct, key=values.count)
             odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
             sentence = (
-                f"{name}: {len(distinct)} different values of {key} ({listed(value[:SHORT] for value in distinct)}) in "
-                f"one table; apart from the others are {listed(entry.configuration for entry in odd)}."
+                f"{name}: {len(distinct)} different values of {key} "
+                f"({join_words(value[:SHORT] for value in distinct)}) in one table; apart "
+                f"from the others are {join_words(entry.configuration for entry in odd)}."
             )
-            found.append(ABOUT.finding(severity, sentence, place, odd))
+            found.append(mixed_provenance.finding(severity, sentence, place, odd))
     return found
 
 
@@ -102,7 +102,7 @@ def _uncommitted(place: Group | Timing, results: Sequence[Entry | Timing], name:
         f"{name}: {len(dirty)} of {len(results)} results come from a tree with uncommitted changes"
         f"{several}{unknown}."
     )
-    return [ABOUT.finding("warning", sentence, place, dirty)]
+    return [mixed_provenance.finding("warning", sentence, place, dirty)]
 
 
 def _hosts(group: Group) -> list[Finding]:
@@ -113,7 +113,7 @@ def _hosts(group: Group) -> list[Finding]:
         return []
     sentence = f"{group.name}: the speeds of one table were taken on {len(hosts)} different hosts."
     advice = "Measure all configurations in one timing run on one machine."
-    return [ABOUT.finding("warning", sentence, group, timed, advice)]
+    return [mixed_provenance.finding("warning", sentence, group, timed, advice)]
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,342 @@
+"""Guards over answers and accuracies: results that are equal, differ, stay or break off where they must not.
+
+Knows results and their rows on disk. Speeds are in `speed.py`, criteria and claims in `claims.py`.
+"""
+
+from itertools import combinations
+
+from unmask.analysis.guards.finding import Finding, Severity, guard
+from unmask.analysis.likeness import acts, alike, behaviour, control_of, likeness, reuse_fraction
+from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.samples import damage, disagreement, outcomes
+from unmask.analysis.words import between, join_words, percent
+
+FEWEST_ALIKE = 3
+"""Results without a digest of their answers must agree this often: two may agree by chance."""
+
+
+@guard(
+    severity="invalid",
+    title="Identical results where a policy claims to act",
+    explanation=(
+        "Reuse changes logits, so over many rows some answers change. Configurations that must behave "
+        "differently and agree to the last digit were most likely decoded by the same code path."
+    ),
+    advice=(
+        "Look whether the policy reaches this kind of task at all; until then use these figures as one "
+        "measurement of the baseline and of nothing else."
+    ),
+)
+def identical_results(table: Table) -> list[Finding]:
+    """Look for groups that answer alike although their policies differ."""
+    return [finding for group in table.groups() for finding in (*_by_digest(group), *_by_value(group))]
+
+
+def _by_digest(group: Group) -> list[Finding]:
+    found = []
+    digests: dict[str, list[Entry]] = {}
+    for entry in group.entries:
+        if entry.answers:
+            digests.setdefault(entry.answers, []).append(entry)
+    for entries in digests.values():
+        # A policy that skipped nothing is reported as such; of the others, unlike ones must not answer alike.
+        at_work = [entry for entry in entries if not acts(entry) or reuse_fraction(entry) != 0]
+        unlike = {likeness(entry) for entry in at_work}
+        if len(unlike) > 1 and any(acts(entry) for entry in at_work):
+            saved = [percent(reuse_fraction(entry) or 0, 0) for entry in at_work if acts(entry)]
+            found.append(
+                identical_results.finding(
+                    "warning",
+                    f"{group.name}: {join_words(entry.configuration for entry in at_work)} gave the same "
+                    f"{_row_count(at_work[0])} answers, word for word, although {join_words(saved)} of the layer "
+                    f"work was skipped.",
+                    group,
+                    at_work,
+                    "The skip may be free on this task; compare steps and samples before believing it.",
+                )
+            )
+    return found
+
+
+def _by_value(group: Group) -> list[Finding]:
+    plain = [entry for entry in group.entries if entry.answers is None]
+    values: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in plain:
+        values.setdefault((entry.value, entry.stderr, entry.tokens), []).append(entry)
+    found = []
+    for entries in values.values():
+        unlike = {behaviour(entry) for entry in entries}
+        if len(entries) < FEWEST_ALIKE or len(unlike) < 2:
+            continue
+        if not any(acts(one) or acts(other) for one, other in combinations(entries, 2)):
+            continue
+        found.append(
+            identical_results.finding(
+                "invalid",
+                f"{group.name}: {len(entries)} results of {len(unlike)} configurations that differ in what "
+                f"they reuse are all exactly {entries[0].value!r} ({percent(entries[0].value)}, "
+                f"{_row_count(entries[0])} rows).",
+                group,
+                entries,
+            )
+        )
+    return found
+
+
+def _row_count(entry: Entry) -> str:
+    return "an unknown number of" if entry.rows is None else f"{entry.rows:,}"
+
+
+@guard(
+    severity="invalid",
+    title="Nothing was skipped",
+    explanation="The ledger counts every forward; it shows that the policy left out no work on this task.",
+    advice="Take the configuration out of this task's tables, or give the policy steps on which it may reuse.",
+)
+def nothing_skipped(table: Table) -> list[Finding]:
+    """Look for ledgers without any reuse."""
+    found = []
+    results: list[Entry | Timing] = [*table.entries, *table.timings]
+    for entry in results:
+        if not acts(entry) or reuse_fraction(entry) != 0:
+            continue
+        reasons = [part.get("inactive") for part in entry.effect.values() if part.get("inactive")]
+        where = "timing on " if isinstance(entry, Timing) else ""
+        said = f": {reasons[0]}" if reasons else ", and its record does not say why"
+        found.append(
+            nothing_skipped.finding(
+                "warning" if reasons else "invalid",
+                f"{where}{entry.task}: {entry.configuration} skipped no layer work at all{said}.",
+                entry,
+                [entry],
+            )
+        )
+    return found
+
+
+@guard(
+    severity="invalid",
+    title="Figures that cannot all be true",
+    explanation=(
+        "The same answers to the same rows have one accuracy. If two configurations answered alike, or must decode "
+        "alike and wrote the same number of tokens, and their accuracies differ, one figure is wrong. So is one of the "
+        "two if an accuracy is not the mean of its own rows."
+    ),
+    advice="Score the answers of both again; the usual causes are a stale file and a scorer that is not repeatable.",
+)
+def contradiction(table: Table) -> list[Finding]:
+    """Look for equal answers with different values."""
+    found = []
+    for group in table.groups():
+        for entry in group.entries:
+            contrary = disagreement(entry)
+            if contrary is not None:
+                found.append(contradiction.finding("invalid", f"{group.name}: {contrary}.", group, [entry]))
+        told: set[str] = set()
+        for digest, entries in _sorted_by(group.entries, "answers").items():
+            if len({entry.value for entry in entries}) > 1:
+                found.append(_contradicting(group, entries, f"gave the same answers ({str(digest)[:12]})"))
+                told |= {entry.configuration for entry in entries}
+        for entries in alike(group.entries):
+            for tokens, same in _sorted_by(entries, "tokens").items():
+                digests = {entry.answers for entry in same if entry.answers}
+                names = {entry.configuration for entry in same}
+                if len(digests) < 2 and len({entry.value for entry in same}) > 1 and not names <= told:
+                    what = f"must decode alike and wrote the same {tokens:,} tokens"
+                    found.append(_contradicting(group, same, what))
+    return found
+
+
+def _sorted_by(entries: "tuple[Entry, ...] | list[Entry]", field: str) -> dict[object, list[Entry]]:
+    found: dict[object, list[Entry]] = {}
+    for entry in entries:
+        if getattr(entry, field) is not None:
+            found.setdefault(getattr(entry, field), []).append(entry)
+    return found
+
+
+def _contradicting(group: Group, entries: list[Entry], what: str) -> Finding:
+    values = between([entry.value * 100 for entry in entries], "{:.2f}")
+    names = join_words(entry.configuration for entry in entries)
+    return contradiction.finding(
+        "invalid", f"{group.name}: {names} {what}, but their accuracies are {values} %.", group, entries
+    )
+
+
+@guard(
+    severity="invalid",
+    title="The rows behind a result are gone or damaged",
+    explanation=(
+        "A difference is paired by row, so the rows of both results must be on disk, all of them, and be the same. "
+        "An accuracy without its rows cannot be checked."
+    ),
+    advice="Run the configuration again with `unmask run RECIPE --force NAME`.",
+)
+def damaged_rows(table: Table) -> list[Finding]:
+    """Look at the file of every result, and at the rows it shares with the control."""
+    return [
+        finding
+        for group in table.groups()
+        for entry in group.entries
+        for finding in _row_faults(group, entry)
+    ]
+
+
+def _row_faults(group: Group, entry: Entry) -> list[Finding]:
+    wrong = damage(entry)
+    if wrong is not None:
+        gone = entry.samples is not None and not entry.samples.exists()
+        sentence = f"{group.name}: {entry.configuration} has no sound rows: {wrong}"
+        return [damaged_rows.finding("warning" if gone else "invalid", sentence, group, [entry])]
+    control = control_of(group)
+    if control is None or control is entry or control.samples is None or entry.samples is None:
+        return []
+    one, two = outcomes(control), outcomes(entry)
+    if one is None or two is None or one.keys() == two.keys():
+        return []
+    sentence = (
+        f"{group.name}: {entry.configuration} shares only {len(one.keys() & two.keys())} of {len(two)} rows with "
+        f"{control.configuration}."
+    )
+    return [damaged_rows.finding("invalid", sentence, group, [entry])]
+
+
+MANY = 4
+"""Configurations from which chance is no explanation."""
+FEWEST_ROWS = 100
+"""In fewer rows equal accuracies are common."""
+
+
+@guard(
+    severity="invalid",
+    title="The accuracy stays to the digit although the answers changed",
+    explanation=(
+        "When answers change, some become right and some wrong; that the sums cancel exactly happens now and then, "
+        "but not for many configurations at once. Then the accuracies belong to other answers than the ones on record."
+    ),
+    advice="Compute the accuracies again from the answers that are there.",
+)
+def stale_accuracy(table: Table) -> list[Finding]:
+    """Compare repetitions of the same configurations, and different configurations of one group."""
+    return [*_repeated(table), *(one for group in table.groups() for one in _within(group))]
+
+
+def _repeated(table: Table) -> list[Finding]:
+    """The same configurations in two experiments: all accuracies equal, answers changed."""
+    found = []
+    for one, other in combinations(table.groups(), 2):
+        if (one.task, one.limit) != (other.task, other.limit) or one.experiment.name == other.experiment.name:
+            continue
+        pairs = [
+            (entry, again)
+            for entry in one.entries
+            for again in other.entries
+            if entry.configuration == again.configuration and likeness(entry) == likeness(again)
+        ]
+        changed = [pair for pair in pairs if _answers_differ(*pair)]
+        if len(changed) < 2 or any(entry.value != again.value for entry, again in pairs):
+            continue
+        (entry, again) = changed[0]
+        tokens = (
+            f" ({entry.configuration}: {entry.tokens:,} then {again.tokens:,} tokens)" if entry.tokens else ""
+        )
+        sentence = (
+            f"{one.name}: all {len(pairs)} accuracies of {one.experiment.name} and {other.experiment.name} are equal "
+            f"to the digit, although the answers of {len(changed)} configurations changed{tokens}."
+        )
+        severity: Severity = "invalid" if len(changed) >= MANY else "warning"
+        found.append(stale_accuracy.finding(severity, sentence, other, [pair[1] for pair in changed]))
+    return found
+
+
+def _within(group: Group) -> list[Finding]:
+    """Unlike configurations of one group with one value and different answers."""
+    values: dict[float, list[Entry]] = {}
+    for entry in group.entries:
+        values.setdefault(entry.value, []).append(entry)
+    found = []
+    for value, entries in values.items():
+        differing = _one_of_each(entries)
+        if len(differing) < MANY or not any(acts(entry) for entry in differing):
+            continue
+        if 0 < value < 1 and min(entry.rows or 0 for entry in differing) >= FEWEST_ROWS:
+            sentence = (
+                f"{group.name}: {join_words(entry.configuration for entry in differing)} all answered differently "
+                f"and have exactly the same accuracy, {percent(value)}."
+            )
+            found.append(stale_accuracy.finding("warning", sentence, group, differing))
+    return found
+
+
+def _one_of_each(entries: list[Entry]) -> list[Entry]:
+    """One entry of every set of answers, and of every way of decoding."""
+    by_answers: dict[object, Entry] = {}
+    for entry in entries:
+        mark = entry.answers or entry.tokens
+        if mark is not None:
+            by_answers.setdefault(mark, entry)
+    by_way = {likeness(entry): entry for entry in by_answers.values()}
+    return list(by_way.values())
+
+
+def _answers_differ(one: Entry, other: Entry) -> bool:
+    if one.answers and other.answers:
+        return one.answers != other.answers
+    return one.tokens is not None and other.tokens is not None and one.tokens != other.tokens
+
+
+LONGER, MUCH_LONGER, SHORTER = 1.5, 2.0, 0.5
+"""Tokens a row, as multiples of the control's."""
+CUT, MOSTLY_CUT = 0.1, 0.5
+"""Share of answers ended by the length limit, beyond the control's share."""
+
+
+@guard(
+    severity="invalid",
+    title="Far more or far fewer tokens than the control",
+    explanation=(
+        "A model that has lost the thread repeats itself until the length limit, or stops at once. Repeated tokens are "
+        "decoded quickly, so tokens/s rises while the answers are worthless."
+    ),
+    advice="Look at some answers; compare seconds a request instead of tokens/s, or drop the configuration.",
+)
+def collapse(table: Table) -> list[Finding]:
+    """Compare lengths and ends of answers with the control's."""
+    found = []
+    for group in table.groups():
+        control = control_of(group)
+        if control is None:
+            continue
+        for entry in group.entries:
+            if entry is not control:
+                found += _length(group, control, entry) + _ends(group, control, entry)
+    return found
+
+
+def _length(group: Group, control: Entry, entry: Entry) -> list[Finding]:
+    if not (control.tokens and entry.tokens and control.rows and entry.rows):
+        return []
+    before, after = control.tokens / control.rows, entry.tokens / entry.rows
+    ratio = after / before
+    if SHORTER <= ratio <= LONGER:
+        return []
+    severity: Severity = "invalid" if ratio >= MUCH_LONGER else "warning"
+    sentence = (
+        f"{group.name}: {entry.configuration} wrote {after:.0f} tokens a row, {control.configuration} {before:.0f} "
+        f"({ratio:.2f}x): its tokens/s cannot be compared."
+    )
+    return [collapse.finding(severity, sentence, group, [entry])]
+
+
+def _ends(group: Group, control: Entry, entry: Entry) -> list[Finding]:
+    if entry.truncated is None or control.truncated is None or not (control.rows and entry.rows):
+        return []
+    before, after = control.truncated / control.rows, entry.truncated / entry.rows
+    if after - before < CUT:
+        return []
+    severity: Severity = "invalid" if after - before >= MOSTLY_CUT else "warning"
+    sentence = (
+        f"{group.name}: {percent(after, 0)} of the answers of {entry.configuration} were cut off at the length limit, "
+        f"{percent(before, 0)} of those of {control.configuration}."
+    )
+    return [collapse.finding(severity, sentence, group, [entry])]

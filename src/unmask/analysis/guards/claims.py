@@ -1,0 +1,275 @@
+"""Guards over what is claimed: criteria beyond the ceiling, too few rows, subsets within their error.
+
+Knows criteria, ceilings and the rows of results; whether the figures are sound is asked in the other files.
+"""
+
+from itertools import combinations
+
+from unmask.analysis.ceilings import Bound, bound_of
+from unmask.analysis.guards.finding import Finding, guard
+from unmask.analysis.likeness import acts, behaviour, subset_axis, threshold
+from unmask.analysis.records import Entry, Group, Table
+from unmask.analysis.samples import difference
+from unmask.analysis.statistics import (
+    Difference,
+    Interval,
+    assumed_discordance,
+    bonferroni_level,
+    careful_discordance,
+    independent_discordance,
+    samples_for_margin,
+    smallest_margin,
+    unpaired_interval,
+    wilson,
+)
+from unmask.analysis.words import counted, join_words, percent, points
+from unmask.analysis.words import counted as number
+from unmask.spec.recipe import SuccessSpec
+
+
+@guard(
+    severity="invalid",
+    title="The success criterion lies beyond the ceiling",
+    explanation=(
+        "Skipping a part of the work cannot gain more than that part: what still runs, and the steps that may not "
+        "reuse, bound the speed-up. A criterion above the bound is decided before anything runs."
+    ),
+    advice="Skip more (full-block steps too, more layers, fewer rows) or ask for less; `unmask ceiling` knows.",
+)
+def beyond_ceiling(table: Table) -> list[Finding]:
+    """Compare the criteria with the ceilings of their candidates."""
+    found = []
+    for group in table.groups():
+        success = group.experiment.success
+        if success is None:
+            found += _bounds_of_imports(group)
+        elif group.task == success.task:
+            found += _criterion_beyond(group, success)
+    return found
+
+
+def _bounds(group: Group, entries: list[Entry]) -> list[tuple[Entry, Bound]]:
+    pairs = [(entry, bound_of(entry, group.control)) for entry in entries]
+    return [(entry, bound) for entry, bound in pairs if bound is not None]
+
+
+def _criterion_beyond(group: Group, success: SuccessSpec) -> list[Finding]:
+    control = group.entry(success.control)
+    if control is None:
+        return []
+    # Other decode settings take other steps, so nothing bounds them.
+    named = [entry for entry in group.entries if success.is_candidate(entry.configuration)]
+    entries = [entry for entry in named if dict(entry.decode) == dict(control.decode)]
+    wanted = success.confirm.speedup
+    known = _bounds(group, entries)
+    short = [(entry, bound) for entry, bound in known if bound.speedup <= wanted]
+    if not short:
+        return []
+    names, figures = join_words(entry.configuration for entry, _ in short), _bound_figures(short)
+    everyone = len(short) == len(named)
+    close = "so no run can confirm the hypothesis" if everyone else "so they cannot confirm the hypothesis"
+    sentence = (
+        f"{group.name}: more than {wanted:g}x is asked for, but at equal steps {names} can reach {figures} at most "
+        f"({short[0][1].accounting}{_roofline(short[0][1])}), {close}."
+    )
+    return [
+        beyond_ceiling.finding(
+            "invalid" if everyone else "warning", sentence, group, [entry for entry, _ in short]
+        )
+    ]
+
+
+def _bounds_of_imports(group: Group) -> list[Finding]:
+    """Without criteria: what a claim about imported figures would have to stay below."""
+    entries = [entry for entry in group.entries if entry.foreign and acts(entry) and entry.tokens]
+    known = _bounds(group, entries)
+    if not known:
+        return []
+    sentence = (
+        f"{group.name}: at equal steps no speed-up above {_bound_figures(known)} is possible ({known[0][1].accounting}"
+        f"{_roofline(known[0][1])}); a criterion above that cannot be met."
+    )
+    return [beyond_ceiling.finding("info", sentence, group, [entry for entry, _ in known])]
+
+
+def _bound_figures(known: list[tuple[Entry, Bound]]) -> str:
+    by_period: dict[str, float] = {}
+    for entry, bound in known:
+        name = f"k = {entry.policy['k']}" if "k" in entry.policy else entry.configuration
+        by_period[name] = max(bound.speedup, by_period.get(name, 0.0))
+    return ", ".join(f"{speedup:.2f}x ({name})" for name, speedup in by_period.items())
+
+
+def _roofline(bound: Bound) -> str:
+    return f"; roofline of {bound.device}" if bound.device else ""
+
+
+USUAL_CLAIM = 0.05
+"""Five points, where no criterion says otherwise."""
+FEWEST_ROWS = 30
+"""With fewer no interval is trusted, however clear it looks."""
+HOPELESS = 4.0
+"""Times the claimed difference: from here on not even a rough statement is possible."""
+
+
+@guard(
+    severity="invalid",
+    title="Too few samples for the claim",
+    explanation=(
+        "A difference can be seen only if it is larger than what chance does to so many rows. Paired comparisons "
+        "need rows according to how often two configurations disagree."
+    ),
+    advice="Raise the limit, or claim nothing about accuracy; `unmask plan` says beforehand how many rows are needed.",
+)
+def too_few_samples(table: Table) -> list[Finding]:
+    """Compare the smallest loss that the rows can exclude with the one that is claimed; `unmask plan` asks alike."""
+    return [finding for group in table.groups() if (finding := _too_few(group)) is not None]
+
+
+def _too_few(group: Group) -> Finding | None:
+    counted = [entry for entry in group.entries if entry.rows]
+    if not counted:
+        return None
+    success = group.experiment.success
+    judged = success is not None and success.task == group.task
+    claim = success.confirm.drop if success is not None and judged and success.confirm.drop else USUAL_CLAIM
+    fewest = min(counted, key=lambda entry: entry.rows or 0)
+    rows = fewest.rows or 0
+    control = group.control or fewest
+    changed, told = _discordance(group, control, claim, rows)
+    needed = samples_for_margin(claim, changed) if changed else 0
+    if needed <= rows:
+        return None
+    visible = smallest_margin(rows, changed)
+    interval = wilson(round(control.value * rows), rows)
+    sentence = (
+        f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} no difference below "
+        f"{points(visible)} ({percent(changed, 0)} of the rows {told}); {points(claim)} need {needed:,}. The accuracy "
+        f"of {control.configuration} itself is known to {percent(interval.low, 0)} to {percent(interval.high, 0)}."
+    )
+    hopeless = visible >= HOPELESS * claim
+    return too_few_samples.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
+
+
+def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple[float, str]:
+    """How often two configurations disagree: measured where rows are on disk, else as `unmask plan` assumes.
+
+    Imported rows are never paired, so their errors count as independent.
+
+    Comparisons that are decided (their interval excludes the claimed loss) need no more rows; 0 if all are.
+    """
+    success = group.experiment.success
+    pairs: list[Difference] = []
+    for entry in group.entries:
+        wanted = success.is_candidate(entry.configuration) if success else acts(entry)
+        if entry is control or not wanted:
+            continue
+        pair = difference(control, entry)
+        if pair is None or pair.counts is None:
+            pairs = []
+            break
+        pairs.append(pair)
+    still_open = [pair for pair in pairs if pair.interval.holds(-claim) or rows < FEWEST_ROWS]
+    measured = [pair.counts.discordant for pair in still_open if pair.counts]
+    if pairs and not still_open:
+        return 0.0, "nothing is open"
+    if measured and max(measured) > 0:
+        careful = careful_discordance(max(measured), rows)
+        if careful == max(measured):
+            return careful, "changed between right and wrong, at most"
+        return careful, "are taken to change"
+    if not control.foreign:
+        return max(assumed_discordance(), claim), "are taken to change"
+    accuracy = min(max(control.value, claim), 1.0)
+    independent = careful_discordance(independent_discordance(accuracy, claim), rows)
+    return max(independent, claim), "would change if errors were independent"
+
+
+@guard(
+    severity="warning",
+    title="Subsets of layers differ by less than their error",
+    explanation=(
+        "Putting back a layer's output cuts the residual stream: the logits are those of the last computed step, "
+        "whatever layers are named, so under `output` the subset axis measures nothing. Under other units it measures "
+        "something only if the differences exceed their error."
+    ),
+    advice="Report one figure for each k, or use a unit that lets new tokens through (residual, attention, mlp).",
+)
+def subsets_within_error(table: Table) -> list[Finding]:
+    """Compare the subsets of every policy that names layers."""
+    return [finding for group in table.groups() for finding in _axes_within_error(group)]
+
+
+def _axes_within_error(group: Group) -> list[Finding]:
+    found = []
+    for entries in subset_axis(group.entries):
+        by_construction = len({behaviour(entry) for entry in entries}) == 1
+        pairs = list(combinations(entries, 2))
+        intervals = [_interval(one, other, bonferroni_level(0.95, len(pairs))) for one, other in pairs]
+        if any(interval is not None and not interval.holds(0.0) for interval in intervals):
+            continue
+        if None in intervals and not by_construction:
+            continue
+        if len({entry.value for entry in entries}) == 1 and not all(entry.answers for entry in entries):
+            continue
+        found.append(_subset_finding(group, entries, intervals, by_construction))
+    return found
+
+
+def _subset_finding(
+    group: Group, entries: list[Entry], intervals: list[Interval | None], by_construction: bool
+) -> Finding:
+    values = [entry.value for entry in entries]
+    apart = max(values) - min(values)
+    figures = ", ".join(f"{entry.configuration} {percent(entry.value)}" for entry in entries)
+    halves = [(interval.high - interval.low) / 2 for interval in intervals if interval is not None]
+    error = f", less than their error of {points(max(halves))}" if halves and apart else ""
+    reason = "; under `output` they are equal by construction" if by_construction else ""
+    sentence = f"{group.name}: {figures} differ by {points(apart)} at most{error}{reason}."
+    if not apart:
+        sentence = f"{group.name}: {join_words(entry.configuration for entry in entries)} are equal{reason}."
+    reported_apart = by_construction and apart > 0
+    advice = None if by_construction else "Report one figure for each k until more rows show a difference."
+    return subsets_within_error.finding(
+        "warning" if reported_apart else "info", sentence, group, entries, advice
+    )
+
+
+def _interval(one: Entry, other: Entry, level: float) -> Interval | None:
+    """Paired by row where rows are on disk, else from the two accuracies alone."""
+    if one.answers and one.answers == other.answers:
+        return None
+    paired = difference(one, other, level)
+    if paired is not None:
+        return paired.interval
+    if one.rows and other.rows:
+        return unpaired_interval(one.value, one.rows, other.value, other.rows, level)
+    return None
+
+
+@guard(
+    severity="info",
+    title="The threshold curve is missing",
+    explanation=(
+        "Lowering the threshold trades accuracy for speed without any policy. A policy is worth something only "
+        "where it beats that curve."
+    ),
+    advice="Add plain configurations with lower thresholds, for instance decode = { threshold = 0.8 }.",
+)
+def no_threshold_curve(table: Table) -> list[Finding]:
+    """Look for a lower threshold than the control's beside the policies."""
+    found = []
+    for group in table.groups():
+        reusing = [entry for entry in group.entries if acts(entry)]
+        known = {value for entry in group.entries if (value := threshold(entry)) is not None}
+        given = [group.control] if group.control is not None else reusing
+        usual = max((float(one.decode.get("threshold") or 0.0) for one in given), default=0.0)
+        lower = any(value < usual for value in known)
+        generates = any(entry.tokens for entry in reusing)
+        if generates and not lower and not group.experiment.foreign:
+            sentence = (
+                f"{group.name}: work is reused ({counted(len(reusing), 'configuration')}), but none decodes plainly "
+                f"at a lower threshold."
+            )
+            found.append(no_threshold_curve.finding("info", sentence, group, reusing))
+    return found

@@ -1,0 +1,309 @@
+"""Guards over speeds: controls that differ, outliers, speeds against counted work, how speeds were measured.
+
+Imported tables have no timing runs: their speeds are totals of accuracy runs. Each guard says what these still show.
+"""
+
+from statistics import median
+
+from unmask.analysis.guards.finding import Finding, Severity, guard
+from unmask.analysis.likeness import acts, alike, distinct, reuse_fraction, work_ratio
+from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.speeds import FEWEST_ROUNDS
+from unmask.analysis.words import between, counted, join_words, percent
+
+SPEED_NOISE = 1.1
+"""Ratio of speeds of single runs that is still called equal."""
+TIMED_NOISE = 1.02
+"""The same for medians of interleaved rounds whose intervals do not meet."""
+
+
+@guard(
+    severity="invalid",
+    title="Controls that must be equal differ",
+    explanation=(
+        "k = 1 reuses nothing, so over all subsets it must give the same answers, the same accuracy and, within "
+        "the noise, the same speed. What differs between controls is the error of the measurement."
+    ),
+    advice="Find the cause before reading any other figure; no difference smaller than this one means anything.",
+)
+def controls_differ(table: Table) -> list[Finding]:
+    """Compare everything that must equal the baseline, in answers, accuracy and speed."""
+    found = []
+    for group in table.groups():
+        for same in alike(entry for entry in group.entries if not acts(entry)):
+            entries = distinct(same)
+            if len(entries) > 1:
+                found += _results(group, entries) + _speeds(group, entries)
+    for experiment in table.experiments:
+        for timings in alike(one for one in table.timings_of(experiment.name) if not acts(one)):
+            found += _timed(timings)
+    return found
+
+
+def _results(group: Group, entries: list[Entry]) -> list[Finding]:
+    names = join_words(entry.configuration for entry in entries)
+    told = []
+    digests = {entry.answers for entry in entries if entry.answers}
+    if len(digests) > 1:
+        told.append(f"{len(digests)} different sets of answers")
+    if len({entry.value for entry in entries}) > 1:
+        told.append(f"accuracies of {between([entry.value * 100 for entry in entries], '{:.2f}')} %")
+    counts = {entry.tokens for entry in entries if entry.tokens is not None}
+    if len(counts) > 1 and len(digests) < 2:
+        told.append(f"{between(list(counts), '{:,}')} tokens")
+    if not told:
+        return []
+    sentence = f"{group.name}: {names} must be equal, but have {' and '.join(told)}."
+    return [controls_differ.finding("invalid", sentence, group, entries)]
+
+
+def _speeds(group: Group, entries: list[Entry]) -> list[Finding]:
+    """Speeds of single runs: only foreign tables offer them as results."""
+    timed = [entry for entry in entries if entry.foreign and entry.run_tokens_per_second]
+    speeds = [entry.run_tokens_per_second or 0.0 for entry in timed]
+    if len(timed) < 2 or max(speeds) / min(speeds) <= SPEED_NOISE:
+        return []
+    told = ", ".join(f"{entry.configuration} {entry.run_tokens_per_second:g}" for entry in timed)
+    sentence = (
+        f"{group.name}: controls that must be equal differ {max(speeds) / min(speeds):.2f}x in tokens/s ({told}); "
+        f"a change of {percent(max(speeds) / min(speeds) - 1, 0)} can therefore be noise."
+    )
+    return [controls_differ.finding("warning", sentence, group, timed)]
+
+
+def _timed(timings: list[Timing]) -> list[Finding]:
+    """Controls of one timing run whose intervals do not meet."""
+    found = []
+    for run in dict.fromkeys(timing.run for timing in timings):
+        beside = [timing for timing in timings if timing.run == run and timing.speedup]
+        # Of too few rounds an interval is none, so that it says nothing that it does not meet another.
+        if len(beside) < 2 or 0 < len(beside[0].seconds) < FEWEST_ROUNDS:
+            continue
+        lows = [float((timing.speedup or {})["low"]) for timing in beside]
+        highs = [float((timing.speedup or {})["high"]) for timing in beside]
+        medians = [float((timing.speedup or {})["median"]) for timing in beside]
+        if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
+            sentence = (
+                f"Timing on {beside[0].task}: {join_words(one.configuration for one in beside)} must be equally fast, "
+                f"but their speed-ups are {between(medians, '{:.3f}')} and their intervals do not meet."
+            )
+            found.append(controls_differ.finding("warning", sentence, beside[0], beside))
+    return found
+
+
+OUTLIER_FACTOR = 1.25
+"""Distance from the median of its likes at which a speed is no longer believed."""
+
+
+@guard(
+    severity="invalid",
+    title="A speed far from that of configurations that do the same work",
+    explanation=(
+        "Configurations that must decode alike do the same work on the same rows; if one of them is much slower "
+        "or faster, the machine was measured: another node, a cold start, other jobs."
+    ),
+    advice="Measure all configurations in one timing run, interleaved; do not use this one as a control.",
+)
+def speed_outlier(table: Table) -> list[Finding]:
+    """Look for speeds that leave their likes."""
+    found = []
+    for group in table.groups():
+        speeds = [(entry, entry.run_tokens_per_second) for entry in group.entries if entry.foreign]
+        known = [(entry, speed) for entry, speed in speeds if speed]
+        for entries in alike(entry for entry, _ in known):
+            found += _outliers(
+                group, [(entry, entry.run_tokens_per_second or 0.0) for entry in entries], "tokens/s"
+            )
+    for experiment in table.experiments:
+        for timings in alike(table.timings_of(experiment.name)):
+            for run in dict.fromkeys(timing.run for timing in timings):
+                rates = [(one, _rate(one)) for one in timings if one.run == run and _rate(one)]
+                unit = "tokens/s" if timings[0].path == "generation" else "requests/s"
+                found += _outliers(timings[0], rates, unit)
+    return found
+
+
+def _rate(timing: Timing) -> float:
+    rate = timing.tokens_per_second if timing.path == "generation" else timing.requests_per_second
+    return rate or 0.0
+
+
+def _outliers(
+    place: Group | Timing, rates: "list[tuple[Entry, float]] | list[tuple[Timing, float]]", unit: str
+) -> list[Finding]:
+    if len(rates) < 2:
+        return []
+    found = []
+    for one, rate in rates:
+        others = [speed for other, speed in rates if other is not one]
+        usual = median(others)
+        apart = max(rate / usual, usual / rate)
+        # Of two that disagree nobody can say which is wrong: `controls-differ` names both.
+        agree = len(others) > 1 and max(others) / min(others) < OUTLIER_FACTOR
+        if apart <= OUTLIER_FACTOR or not agree:
+            continue
+        control = place.experiment.control if isinstance(place, Group) else place.control
+        severity: Severity = "invalid" if one.configuration == control else "warning"
+        names = join_words(other.configuration for other, _ in rates if other is not one)
+        extra = "; it is the control, so every speed-up against it is wrong" if severity == "invalid" else ""
+        sentence = (
+            f"{place.name if isinstance(place, Group) else place.task}: {one.configuration} ran at {rate:g} {unit}, "
+            f"{names} at {usual:g}: a factor of {apart:.2f} between equal configurations{extra}."
+        )
+        found.append(speed_outlier.finding(severity, sentence, place, [one]))
+    return found
+
+
+SAVED = 0.95
+"""Share of the control's operations a token below which a gain must be visible."""
+UNEXPLAINED = 1.15
+"""How much faster than the saved operations explain a configuration may be before it is suspicious."""
+
+
+@guard(
+    severity="invalid",
+    title="Tokens/s and the ledger disagree",
+    explanation=(
+        "Less work on the same machine takes less time. If work is said to be skipped and the speed falls, the work "
+        "was not skipped, more steps were needed, or skipping costs more than it saves."
+    ),
+    advice="Compare the operations for each token with the control's, and profile a replayed step.",
+)
+def speed_and_ledger(table: Table) -> list[Finding]:
+    """Compare speeds with what is said to be skipped."""
+    found = [finding for group in table.groups() for finding in _claimed(group)]
+    for timing in table.timings:
+        if acts(timing) and timing.speedup and not 0 < len(timing.seconds) < FEWEST_ROUNDS:
+            found += _counted(table, timing)
+    return found
+
+
+def _claimed(group: Group) -> list[Finding]:
+    """Foreign figures have no ledger: the claim is all there is."""
+    timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
+    plain = [entry.run_tokens_per_second or 0.0 for entry in timed if not acts(entry)]
+    reusing = [entry for entry in timed if acts(entry)]
+    if not plain or not reusing:
+        return []
+    usual = median(plain)
+    slower = [entry for entry in reusing if (entry.run_tokens_per_second or 0.0) < usual]
+    if not slower:
+        return []
+    speeds = [entry.run_tokens_per_second or 0.0 for entry in slower]
+    everyone = len(slower) == len(reusing)
+    sentence = (
+        f"{group.name}: {'all ' if everyone else ''}{len(slower)} configurations that are said to skip layers "
+        f"are slower than the controls ({min(speeds):g} to {max(speeds):g} against {usual:g} tokens/s, "
+        f"{percent(1 - max(speeds) / usual, 0)} to {percent(1 - min(speeds) / usual, 0)} less)."
+    )
+    return [speed_and_ledger.finding("invalid" if everyone else "warning", sentence, group, slower)]
+
+
+def _counted(table: Table, timing: Timing) -> list[Finding]:
+    base = next(
+        (
+            one
+            for one in table.timings
+            if (one.run, one.experiment, one.configuration) == (timing.run, timing.experiment, timing.control)
+        ),
+        None,
+    )
+    ratio = work_ratio(base, timing) if base else None
+    speedup, skipped = timing.speedup or {}, reuse_fraction(timing)
+    if ratio is None or not skipped:
+        return []
+    gain = f"{speedup['median']:.2f}x ({speedup['low']:.2f} to {speedup['high']:.2f})"
+    start = f"Timing on {timing.task}: {timing.configuration} skips {percent(skipped, 0)} of the layer work"
+    if speedup["high"] < 1 and ratio < SAVED:
+        sentence = (
+            f"{start} and needs {ratio:.2f} of the control's operations a token, but its speed is {gain}."
+        )
+        return [speed_and_ledger.finding("warning", sentence, timing, [timing])]
+    if speedup["high"] < 1:
+        sentence = (
+            f"{start}, but more steps eat the skip: {ratio:.2f} of the control's operations a token, "
+            f"speed {gain}."
+        )
+        return [speed_and_ledger.finding("info", sentence, timing, [timing])]
+    if speedup["low"] > UNEXPLAINED / ratio:
+        sentence = (
+            f"{start} and needs {ratio:.2f} of the control's operations a token, which explains "
+            f"{1 / ratio:.2f}x, but its speed is {gain}."
+        )
+        return [speed_and_ledger.finding("warning", sentence, timing, [timing])]
+    return []
+
+
+BUSY = 0.75
+"""Load a core at which others are at work; asked only where their processes were not counted."""
+
+
+@guard(
+    severity="warning",
+    title="A speed that was not measured by the rules",
+    explanation=(
+        "A speed-up is believable when all configurations ran in turns in one process on one quiet machine, warmed up "
+        "and repeated. Totals of accuracy runs hold cold starts, other nodes and answers from a cache."
+    ),
+    advice="Add a [timing] table to the recipe and run it on a quiet machine.",
+)
+def speed_source(table: Table) -> list[Finding]:
+    """Look at where speeds come from and what else the machine did."""
+    found = []
+    for group in table.groups():
+        timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
+        if timed:
+            sentence = (
+                f"{group.name}: the speeds of {counted(len(timed), 'configuration')} are totals of accuracy runs, "
+                f"without warm-up, repeats or interleaving; they can rank nothing."
+            )
+            found.append(speed_source.finding("warning", sentence, group, timed))
+    seen: set[tuple[str, str]] = set()
+    for timing in table.timings:
+        if (timing.experiment, timing.run) not in seen:
+            seen.add((timing.experiment, timing.run))
+            found += _conditions(table, timing)
+    return found
+
+
+def _conditions(table: Table, timing: Timing) -> list[Finding]:
+    state = timing.conditions
+    told = []
+    if state.get("other_processes"):
+        told.append(counted(int(state["other_processes"]), "other busy process", "es"))
+    load = state.get("load_before") if state.get("other_processes") is None else None
+    if load is not None and timing.cores and load / timing.cores > BUSY:
+        told.append(f"a load of {load:g} on {timing.cores} cores before it began")
+    if state.get("throttled"):
+        told.append("a throttled clock")
+    if timing.speedup is None and timing.configuration != timing.control:
+        told.append("no speed-up against its control")
+    if 0 < len(timing.seconds) < FEWEST_ROUNDS:
+        told.append(f"{counted(len(timing.seconds), 'round')}, too few for an interval")
+    found = []
+    beside = [one for one in table.timings if one.run == timing.run and one.experiment == timing.experiment]
+    if told:
+        sentence = f"The timing run {timing.run} on {timing.task} had {join_words(told)}."
+        advice = (
+            f"Repeat the timing run on a quiet machine, with nothing else on its device and at least {FEWEST_ROUNDS} "
+            "repeats."
+        )
+        found.append(speed_source.finding("warning", sentence, timing, beside, advice))
+    return found + _elsewhere(table, timing, beside)
+
+
+def _elsewhere(table: Table, timing: Timing, beside: list[Timing]) -> list[Finding]:
+    """Accuracy on one kind of machine, speed on another."""
+    machine = timing.provenance.get("machine")
+    others = {
+        str(entry.provenance["machine"])
+        for entry in table.entries
+        if entry.experiment == timing.experiment and entry.provenance.get("machine") not in (None, machine)
+    }
+    if machine is None or not others:
+        return []
+    sentence = (
+        f"Speeds on {timing.task} were measured on {machine}, accuracies on {join_words(sorted(others))}: the frontier "
+        f"joins figures of different machines."
+    )
+    return [speed_source.finding("info", sentence, timing, beside)]

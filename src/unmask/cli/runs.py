@@ -1,0 +1,82 @@
+"""The verbs that look after single runs: `unmask logs`, `cancel`, `retract` and `rm`."""
+
+from pathlib import Path
+
+import click
+
+from unmask import lab
+from unmask.cli.options import store_option
+from unmask.lab.runs import removable
+
+
+@click.command(short_help="What a run's worker has printed.")
+@click.argument("run")
+@store_option
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt. [the newest]")
+@click.option("--path", "only_path", is_flag=True, help="Print the file's name only.")
+def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> None:
+    """Print the log of a run: its id, or the beginning of it, as `unmask status` shows it.
+
+    \b
+    Examples:
+      unmask logs f91f72e0
+      tail -f $(unmask logs f91f72e0 --path)
+    """
+    file = lab.logs(run, attempt=attempt, store=store)
+    if only_path:
+        click.echo(str(file))
+        return
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            click.echo(line, nl=False)
+
+
+@click.command(short_help="Stop runs.")
+@click.argument("names", nargs=-1, required=True, metavar="EXPERIMENT_OR_RUN...")
+@store_option
+def cancel(names: tuple[str, ...], store: Path | None) -> None:
+    """Stop the runs of experiments, or single runs, that wait or are under way; what they answered is kept.
+
+    On this machine the sweep that started a worker is stopped with it, as by Ctrl-C.
+
+    \b
+    Examples:
+      unmask cancel 00_baseline
+      unmask cancel f91f72e0
+    """
+    stopped = lab.cancel(*names, store=store)
+    click.echo(f"{stopped.jobs} jobs cancelled, {stopped.workers} workers on this machine stopped.")
+
+
+@click.command(short_help="Keep an invalid result out of every table.")
+@click.argument("run")
+@click.option("--reason", required=True, metavar="TEXT", help="What is wrong with it.")
+@store_option
+def retract(run: str, reason: str, store: Path | None) -> None:
+    """Retract the result of a run: it stays on record with the reason and enters no table from now on.
+
+    To compute it anew, use `unmask run RECIPE --force NAME`.
+
+    \b
+    Examples:
+      unmask retract f91f72e0 --reason "the GPU was shared with another job"
+    """
+    click.echo(f"{lab.retract(run, reason, store=store).name} is retracted.")
+
+
+@click.command(name="rm", short_help="Delete runs.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@store_option
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def remove(runs: tuple[str, ...], store: Path | None, yes: bool) -> None:
+    """Delete runs: identity, attempts, answers and result. To keep an invalid result on record, retract it.
+
+    \b
+    Examples:
+      unmask rm f91f72e0 4c0af06c
+      unmask rm f91f72e0 --yes
+    """
+    if not yes:
+        names = ", ".join(folder.name for folder in removable(runs, store))
+        click.confirm(f"Delete {names}?", abort=True)
+    click.echo(f"{len(lab.remove(*runs, store=store))} runs deleted.")

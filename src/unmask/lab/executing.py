@@ -1,0 +1,238 @@
+"""Executes what a recipe still lacks, on this machine or through SLURM, and tells what happens as events.
+
+`run` blocks until everything is over; `running` hands out the events. Either can be left at any time: workers are
+stopped, what they answered is kept, and the same call goes on from there.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack
+
+import msgspec
+
+from unmask.errors import UnmaskError
+from unmask.lab.planning import Plan, Selection, SweepRun, freeze, plan, still_to_do, sweep_runs, write_down
+from unmask.lab.recipes import Message
+from unmask.lab.runs import job_words
+from unmask.launch import Ended, Job, Skipped, Started, Tick, find_slots, local_pool
+from unmask.launch.slurm import submit
+from unmask.store.experiments import append_jobs
+from unmask.store.index import listing
+from unmask.store.record import Record
+from unmask.store.run_folder import RunFolder
+from unmask.store.state import state_of
+
+if TYPE_CHECKING:
+    from unmask.analysis.forecast import Forecast
+
+QUEUE_PAUSE = 5.0
+"""Seconds between two looks at a queue that is waited for."""
+UNDER_WAY = ("pending", "running")
+Place = Literal["local", "slurm"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOpened:
+    """Workers of this machine are about to start."""
+
+    runs: int
+    slots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Runs in a queue are waited for."""
+
+    runs: tuple[SweepRun, ...]
+
+
+SweepEvent = Message | PoolOpened | Started | Ended | Skipped | Tick | Waiting
+Events = Generator[SweepEvent, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """What a sweep has come to."""
+
+    experiment: str
+    runs: tuple[SweepRun, ...]
+    """All runs that were asked for, as they stand at the end."""
+    started: tuple[str, ...]
+    """Ids of the runs that had to be executed."""
+    records: dict[str, Record]
+    """Extracts of all results in the store, by the name of the run's folder."""
+    forecast: "Forecast | None"
+    submitted: bool = False
+    """Whether the runs were handed to SLURM, where they may still wait."""
+
+    @property
+    def lacking(self) -> list[SweepRun]:
+        """Runs that failed, and runs that were started and have no result."""
+        cut_off = ("interrupted", "missing")
+        return [
+            run
+            for run in self.runs
+            if run.status == "failed" or (run.id in self.started and run.status in cut_off)
+        ]
+
+    def record(self, run: SweepRun) -> Record | None:
+        """The extract of a run's result, retracted ones left out."""
+        record = self.records.get(run.folder.name)
+        return record if record is not None and record.retraction is None else None
+
+    def predicted_and_actual(self) -> tuple[float, float] | None:
+        """Seconds forecast and seconds taken of the runs that were executed whole now; None without a forecast."""
+        predicted = actual = 0.0
+        seconds = self.forecast.seconds if self.forecast else {}
+        for run in {run.id: run for run in self.runs if run.id in self.started}.values():
+            record = self.records.get(run.folder.name)
+            if run.id in seconds and record is not None and record.seconds and not record.answers.resumed:
+                predicted, actual = predicted + seconds[run.id], actual + record.seconds
+        return (predicted, actual) if actual else None
+
+
+def run(
+    recipe: str | Path,
+    *,
+    on: Place = "local",
+    slots: int | None = None,
+    canary: int | None = None,
+    on_event: Callable[[SweepEvent], None] | None = None,
+    **selection: Unpack[Selection],
+) -> SweepOutcome:
+    """Execute the runs of a recipe that have no result yet, and wait for them; on SLURM they are only submitted.
+
+    `selection` is what `lab.plan` takes: tasks, configurations, limit, store, force, retry_failed. With `canary=N`
+    N rows of a few configurations come first, and the rest starts only if the guards find nothing invalid. A
+    KeyboardInterrupt stops the workers and leaves a store that the same call goes on from.
+
+        >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=print)     # doctest: +SKIP
+        >>> [(run.label, run.status) for run in done.runs]                            # doctest: +SKIP
+    """
+    tell = on_event or (lambda _event: None)
+    execution = _Execution(plan(recipe, on_event=tell, **selection), on, slots, canary)
+    with closing(execution.events()) as events:
+        for event in events:
+            tell(event)
+    return execution.outcome()
+
+
+@contextmanager
+def running(
+    recipe: str | Path,
+    *,
+    on: Place = "local",
+    slots: int | None = None,
+    canary: int | None = None,
+    **selection: Unpack[Selection],
+) -> Iterator[Iterator[SweepEvent]]:
+    """The same as `run`, as an iterator over its events; leaving the block stops the workers.
+
+    >>> with lab.running("recipes/05_mine") as events:        # doctest: +SKIP
+    ...     for event in events:
+    ...         print(event)
+    """
+    notes: list[SweepEvent] = []
+    execution = _Execution(plan(recipe, on_event=notes.append, **selection), on, slots, canary)
+    with closing(_after(notes, execution.events())) as events:
+        yield events
+
+
+def _after(notes: Sequence[SweepEvent], events: Events) -> Events:
+    yield from notes
+    yield from events
+
+
+class _Execution:
+    """One call: its plan, where it runs, and what it forecast."""
+
+    def __init__(self, plan: Plan, on: Place, slots: int | None, canary: int | None) -> None:
+        if on not in ("local", "slurm"):
+            raise UnmaskError(f"A sweep runs on `local` or `slurm`, not on {on!r}.")
+        self._plan, self._on, self._slots, self._canary = plan, on, slots, canary
+        self._forecast: Forecast | None = None
+
+    def events(self) -> Events:
+        """Everything from the canary to the last run."""
+        if self._canary is not None:
+            yield from self._try_canary(self._canary)
+            self._plan = self._plan.again()
+        to_do = self._plan.to_do
+        # Results that are about to be set aside, or to be added, must not change what is predicted.
+        self._forecast = self._plan.forecast if self._on == "local" else None
+        for each in to_do:
+            if self._plan.force is not None and each.folder.folder.exists():
+                each.folder.set_aside()
+            each.folder.put_damaged_away()
+        write_down(self._plan)
+        if not to_do:
+            return
+        yield from self._submit(to_do) if self._on == "slurm" else self._run_here(to_do)
+
+    def outcome(self) -> SweepOutcome:
+        """What there is now."""
+        return SweepOutcome(
+            self._plan.experiment,
+            tuple(sweep_runs(self._plan.store, [each.planned for each in self._plan.runs])),
+            tuple(each.id for each in self._plan.to_do),
+            listing(self._plan.store).records,
+            self._forecast,
+            self._on == "slurm" and bool(self._plan.to_do),
+        )
+
+    def _try_canary(self, rows: int) -> Events:
+        """Run the canary and refuse to go on if a guard finds anything invalid."""
+        from unmask.lab.canary import (  # with the statistics, which a sweep alone does not need
+            canary_runs,
+            judge,
+        )
+
+        store, opened = self._plan.store, self._plan.opened
+        small, sentence = canary_runs(self._plan, rows)
+        yield Message(sentence)
+        runs = sweep_runs(store, small)
+        freeze(store, opened, runs)
+        if to_do := still_to_do(runs, retry_failed=True):
+            if self._on == "slurm":
+                yield from self._submit(to_do)
+                yield from self._wait_for(to_do)
+            else:
+                yield from self._run_here(to_do)
+        yield from map(Message, judge(opened.recipe, sweep_runs(store, small)))
+
+    def _run_here(self, runs: Sequence[SweepRun]) -> Events:
+        """Execute runs on this machine, timing runs last and alone; one that fails does not stop the others."""
+        places = find_slots(self._slots)
+        yield PoolOpened(len(runs), tuple(place.name for place in places))
+        timed = [each.command for each in runs if each.planned.kind == "timing"]
+        others = [each.command for each in runs if each.planned.kind != "timing"]
+        for commands, where in ((others, places), (timed, places[:1])):
+            with local_pool(commands, where, held=_is_held) as events:
+                yield from events
+
+    def _submit(self, runs: Sequence[SweepRun]) -> Events:
+        """Submit runs as arrays; every job id is on record before the next array is tried."""
+        store, name = self._plan.store, self._plan.experiment
+        folder = (store.root / "experiments" / name / "slurm").resolve()
+        resources = msgspec.to_builtins(self._plan.opened.recipe.resources)
+        for array in submit([each.command for each in runs], folder, resources, name):
+            append_jobs(store, name, [{"job": each.job_id, "run": each.job.run} for each in array])
+            yield Message(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
+
+    def _wait_for(self, runs: Sequence[SweepRun]) -> Events:
+        """Wait until none of these runs waits or is under way any more."""
+        store, planned = self._plan.store, [each.planned for each in runs]
+        while True:
+            now = sweep_runs(store, planned, job_words(store, [self._plan.experiment]))
+            if not any(each.status in UNDER_WAY for each in now):
+                return
+            yield Waiting(tuple(now))
+            time.sleep(QUEUE_PAUSE)
+
+
+def _is_held(job: Job) -> bool:
+    """Whether another runner's worker is at it."""
+    return state_of(RunFolder(job.folder)).status == "running"

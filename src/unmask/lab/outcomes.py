@@ -1,0 +1,240 @@
+"""What results come to: findings, comparisons, reports, and tables for other programs.
+
+Knows which results are asked for and where files go. What they say is found by analysis and shown by report.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from unmask.analysis.comparison import Comparison
+from unmask.analysis.comparison import compare as compare_entries
+from unmask.analysis.guards import Finding, run_guards
+from unmask.analysis.own import entry_of
+from unmask.analysis.records import Entry
+from unmask.analysis.tables import import_table, own_table
+from unmask.analysis.verdict import Verdict
+from unmask.errors import UnmaskError
+from unmask.evaluation.catalogue import metric_of
+from unmask.lab.recipes import Message, Notify, read_criteria
+from unmask.lab.runs import StorePlace, experiment_of, open_store
+from unmask.report.document import Document
+from unmask.report.flips import flips_of
+from unmask.report.gather import gather
+from unmask.report.markdown import as_markdown
+from unmask.report.page import as_page
+from unmask.report.replays import with_replays
+from unmask.store.experiments import experiment_names
+from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
+from unmask.store.files import make_folder, write_atomically
+from unmask.store.foreign import Imported, import_tree, imports
+from unmask.store.index import listing
+from unmask.store.store import Store
+
+LONGEST_NAME = 80
+"""Letters of the name of a report's folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was checked and what the guards found."""
+
+    experiments: tuple[str, ...]
+    imports: tuple[str, ...]
+    results: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def invalid(self) -> list[Finding]:
+        """Findings that make a result invalid."""
+        return [finding for finding in self.findings if finding.severity == "invalid"]
+
+
+def check(
+    *experiments: str,
+    foreign: Iterable[str] = (),
+    criteria: str | Path | None = None,
+    store: StorePlace = None,
+) -> Checked:
+    """Look for what makes results invalid or doubtful: knobs without effect, controls that differ, mixed code.
+
+    Without names all experiments and all imports are checked, imports apart from own results. `criteria` is a recipe
+    whose [success] table imports are judged by.
+
+        >>> [finding.sentence for finding in lab.check("05_mine").findings]       # doctest: +SKIP
+    """
+    place = open_store(store)
+    success = read_criteria(criteria)
+    own, others = list(experiments), list(foreign)
+    if not own and not others:
+        own, others = experiment_names(place), imports(place)
+    if not own and not others:
+        raise UnmaskError(
+            f"There is nothing to check in {place.root}; run a recipe or import summaries first."
+        )
+    tables = [own_table(place, own)] if own else []
+    tables += [import_table(place, name, success) for name in others]
+    findings = [finding for table in tables for finding in run_guards(table)]
+    results = sum(len(table.entries) + len({timing.run for timing in table.timings}) for table in tables)
+    return Checked(tuple(own), tuple(others), results, tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """Two runs side by side."""
+
+    comparison: Comparison
+    retractions: tuple[str, ...]
+    """A sentence on each of the two runs that was retracted."""
+
+
+def compare(first: str, second: str, *, store: StorePlace = None) -> ComparedRuns:
+    """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
+
+    A run goes by its id, its folder, or the beginning of either; the difference is the second's minus the first's.
+
+        >>> lab.compare("3f2a", "91bc").comparison.difference.interval            # doctest: +SKIP
+    """
+    place = open_store(store)
+    retractions: list[str] = []
+    before, after = (_entry(place, name, retractions) for name in (first, second))
+    return ComparedRuns(compare_entries(before, after), tuple(retractions))
+
+
+def _entry(store: Store, name: str, retractions: list[str]) -> Entry:
+    run = store.open(name)
+    result = run.result()
+    if result is None:
+        raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
+    if result.get("kind") != "accuracy":
+        raise UnmaskError(f"{run.name} is a timing run; compare two accuracy runs.")
+    retraction = run.retraction()
+    if retraction is not None:
+        retractions.append(f"{run.name} was retracted: {retraction.get('reason')}")
+    return entry_of("", run.name, result, run.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReport:
+    """The files of a report and its verdicts."""
+
+    markdown: Path
+    page: Path
+    verdicts: tuple[Verdict, ...]
+    """Of the experiments that have criteria."""
+
+
+def report(
+    *experiments: str,
+    foreign: Iterable[str] = (),
+    criteria: str | Path | None = None,
+    output: str | Path | None = None,
+    recordings: int | None = None,
+    store: StorePlace = None,
+    on_event: Notify | None = None,
+) -> WrittenReport:
+    """Write results.md and report.html of some experiments and imports, without names of all experiments.
+
+    `recordings` says how many samples the denoising viewer shows: 0 for none, None for two where the checkpoint is at
+    hand and small. They are decoded in a process of its own, which alone loads torch.
+
+        >>> lab.report("05_mine").page                        # doctest: +SKIP
+        PosixPath('results/reports/05_mine/report.html')
+    """
+    place = open_store(store)
+    names, others = list(dict.fromkeys(experiments)), list(dict.fromkeys(foreign))
+    if not names and not others:
+        names = experiment_names(place)
+    document = gather(place, names, others, read_criteria(criteria))
+    tasks = [task for part in document.parts for task in part.tasks]
+    document = replace(document, flips=tuple(flips_of(tasks)))
+    if recordings != 0:
+        document = with_replays(document, place, recordings, _as_text(on_event))
+    folder = Path(output) if output else report_folder(place, names, others)
+    markdown, page = write_report(document, folder)
+    verdicts = tuple(part.verdict for part in document.parts if part.verdict is not None)
+    return WrittenReport(markdown, page, verdicts)
+
+
+def _as_text(on_event: Notify | None) -> Callable[[str], None]:
+    return lambda text: on_event(Message(text)) if on_event is not None else None
+
+
+def report_folder(store: Store, experiments: Sequence[str], imports: Sequence[str]) -> Path:
+    """Where the report of some experiments and imports lies."""
+    name = "+".join([*experiments, *(f"foreign-{each}" for each in imports)])
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return store.root / "reports" / name
+
+
+def write_report(document: Document, folder: Path) -> tuple[Path, Path]:
+    """Write results.md and report.html; both are made before either is written."""
+    pages = {"results.md": as_markdown(document), "report.html": as_page(document)}
+    make_folder(folder)
+    for name, text in pages.items():
+        # A model may write half of a pair of surrogates; no file can hold that.
+        write_atomically(folder / name, text.encode("utf-8", errors="replace"))
+    return folder / "results.md", folder / "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A table or a tree of summaries that was written."""
+
+    path: Path
+    count: int
+    """Rows of the table, or summaries of the tree."""
+    is_tree: bool
+
+
+def export(*experiments: str, output: str | Path, store: StorePlace = None) -> Exported:
+    """Write the results of experiments (all without a name) as .csv, .parquet, or a folder of summary.json files.
+
+    Retracted results are marked in tables and left out of a folder. Files with other content are not replaced.
+
+        >>> lab.export("05_mine", output="results.csv")       # doctest: +SKIP
+        Exported(path=PosixPath('results.csv'), count=10, is_tree=False)
+    """
+    place, path = open_store(store), Path(output)
+    labelled = _labelled(place, experiments or tuple(experiment_names(place)))
+    if not labelled:
+        raise UnmaskError(
+            f"There is no result in {place.root} to export; `unmask status` shows what is there."
+        )
+    if path.suffix == ".csv":
+        return Exported(path, to_csv(labelled, path), False)
+    if path.suffix == ".parquet":
+        return Exported(path, to_parquet(labelled, path), False)
+    if path.suffix:
+        raise UnmaskError(
+            f"{path} has an ending that is not known; use .csv, .parquet or the name of a folder."
+        )
+    return Exported(path, len(to_tree(place, labelled, path)), True)
+
+
+def _labelled(store: Store, names: Sequence[str]) -> list[Labelled]:
+    results = listing(store)
+    labelled = []
+    for name in names:
+        experiment = experiment_of(store, name)
+        for member in experiment.members:
+            if member.folder in results.damaged:
+                raise UnmaskError(results.damaged[member.folder])
+        labelled += [
+            Labelled(
+                record=results.records[member.folder], experiment=name, configuration=member.configuration
+            )
+            for member in experiment.members
+            if member.folder in results.records
+        ]
+    return labelled
+
+
+def import_summaries(folder: str | Path, name: str | None = None, *, store: StorePlace = None) -> Imported:
+    """Read every <task>/<configuration>/summary.json below a folder as foreign results, kept apart from own runs.
+
+    >>> lab.import_summaries("artifacts", "seed").added       # doctest: +SKIP
+    """
+    return import_tree(Path(folder), open_store(store), name or Path(folder).resolve().name, metric_of)

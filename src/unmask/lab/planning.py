@@ -1,0 +1,237 @@
+"""What a recipe would run: every run with its state, what is to do, what it can show and how long it may take.
+
+`plan` writes nothing but a missing lock. Before runs start, `write_down` freezes them and their experiment.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from unmask.errors import UnmaskError
+from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
+from unmask.lab.runs import StorePlace, job_words, open_store
+from unmask.launch import Job
+from unmask.spec.lock import Lock
+from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
+from unmask.store.experiments import Member, read_experiment, write_experiment
+from unmask.store.run_folder import RunFolder
+from unmask.store.state import Jobs, State, state_of
+from unmask.store.store import Store, run_id
+
+if TYPE_CHECKING:
+    from unmask.analysis.ceilings import Outlook
+    from unmask.analysis.forecast import Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """A planned run, its folder in the store, and where it stands."""
+
+    planned: PlannedRun
+    folder: RunFolder
+    state: State
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.folder.id
+
+    @property
+    def label(self) -> str:
+        """What people call it: task and configuration."""
+        return self.planned.label
+
+    @property
+    def status(self) -> str:
+        """Where it stands, in one word."""
+        return self.state.status
+
+    @property
+    def command(self) -> Job:
+        """The worker that would execute it."""
+        place = self.folder.folder.resolve()
+        return Job(self.id, place, self.label, (sys.executable, "-m", "unmask", "run-one", str(place)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a recipe and what is known of them before anything starts."""
+
+    opened: OpenRecipe
+    lock: Lock
+    store: Store
+    runs: tuple[SweepRun, ...]
+    to_do: tuple[SweepRun, ...]
+    """Each run once, also where two configurations of the recipe are the same run."""
+    force: tuple[str, ...] | None = None
+    """Configurations (patterns) whose present results are to be set aside; None where nothing is forced."""
+    retry_failed: bool = False
+    device: str | None = None
+    """The device whose roofline the ceilings are taken from; None takes the recipe's kind of device."""
+
+    @property
+    def experiment(self) -> str:
+        """The recipe's name."""
+        return self.opened.recipe.name
+
+    @cached_property
+    def outlook(self) -> "Outlook":
+        """Ceilings, configurations that cannot differ, and samples needed."""
+        from unmask.analysis.ceilings import outlook
+
+        return outlook(self.opened.recipe, self.lock, self.device)
+
+    @cached_property
+    def forecast(self) -> "Forecast | None":
+        """Seconds of the runs to do, by earlier runs; None where nothing comparable was run."""
+        from unmask.analysis.forecast import forecast
+
+        planned = [run.planned for run in self.to_do]
+        return forecast(self.opened.recipe, self.lock, planned, self.store)
+
+    def rows(self, run: SweepRun) -> int:
+        """Rows that a run asks."""
+        return rows_asked(run.planned, self.lock)
+
+    def again(self) -> "Plan":
+        """The same plan with the states of this moment."""
+        runs = sweep_runs(self.store, [run.planned for run in self.runs], job_words(self.store))
+        if self.force is None:
+            to_do = still_to_do(runs, self.retry_failed)
+        else:
+            to_do = chosen_again(runs, self.force)
+        return replace(self, runs=tuple(runs), to_do=tuple(to_do))
+
+
+class Selection(TypedDict, total=False):
+    """Which runs of a recipe are meant, and where they are kept: what `plan`, `run` and `running` take alike."""
+
+    tasks: Iterable[str]
+    """Names or patterns; all tasks without it."""
+    configurations: Iterable[str]
+    """Names or patterns; all configurations without it."""
+    limit: int | None
+    """Rows of each task instead of the recipe's."""
+    store: StorePlace
+    """A folder; without it UNMASK_STORE, or `results`."""
+    force: Iterable[str] | None
+    """Configurations (patterns, "*" for all) to execute again; their present results are set aside."""
+    retry_failed: bool
+    """Whether failed runs are to be executed again."""
+
+
+def plan(
+    recipe: str | Path,
+    *,
+    device: str | None = None,
+    on_event: Notify | None = None,
+    **selection: Unpack[Selection],
+) -> Plan:
+    """The runs of a recipe with their states, what is to do, ceilings, samples needed, and a forecast.
+
+    Nothing is written but a missing lock, and that only where nothing need be downloaded for it.
+
+        >>> plan = lab.plan("recipes/05_mine", tasks=["gsm8k"], limit=50)     # doctest: +SKIP
+        >>> [run.label for run in plan.to_do], plan.forecast, plan.outlook    # doctest: +SKIP
+    """
+    opened = open_recipe(recipe)
+    store = open_store(selection.get("store"))
+    lock = opened.lock(on_event)
+    planned = sweep_of(
+        opened.recipe,
+        lock,
+        selection.get("tasks", ()),
+        selection.get("configurations", ()),
+        selection.get("limit"),
+    )
+    names = selection.get("force")
+    force = None if names is None else (names,) if isinstance(names, str) else tuple(names)
+    runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
+    retry_failed = selection.get("retry_failed", False)
+    return Plan(opened, lock, store, runs, (), force, retry_failed, device).again()
+
+
+def sweep_runs(store: Store, planned: Iterable[PlannedRun], jobs: Jobs | None = None) -> list[SweepRun]:
+    """Every planned run with its state."""
+    folders = [(run, store.find(run.identity)) for run in planned]
+    return [SweepRun(run, folder, state_of(folder, jobs)) for run, folder in folders]
+
+
+def still_to_do(runs: Iterable[SweepRun], retry_failed: bool = False) -> list[SweepRun]:
+    """What is missing or was cut off, and on request what has failed."""
+    wanted = {"missing", "interrupted", "failed"} if retry_failed else {"missing", "interrupted"}
+    return _once(run for run in runs if run.status in wanted)
+
+
+def chosen_again(runs: Sequence[SweepRun], names: Sequence[str]) -> list[SweepRun]:
+    """The runs of the named configurations (patterns), whatever their state; one that is under way is refused."""
+    for name in names:
+        if not any(fnmatchcase(run.planned.configuration, name) for run in runs):
+            known = ", ".join(dict.fromkeys(run.planned.configuration for run in runs))
+            raise UnmaskError(f"No configuration is called {name}; there are {known}.")
+    chosen = _once(run for run in runs if any(fnmatchcase(run.planned.configuration, name) for name in names))
+    for run in chosen:
+        if run.status in ("running", "pending"):
+            raise UnmaskError(f"{run.label} is {run.status}; cancel it with `unmask cancel {run.id}` first.")
+    return chosen
+
+
+def _once(runs: Iterable[SweepRun]) -> list[SweepRun]:
+    """Two names for one and the same run are executed once."""
+    by_id: dict[str, SweepRun] = {}
+    for run in runs:
+        by_id.setdefault(run.id, run)
+    return list(by_id.values())
+
+
+def write_down(plan: Plan) -> None:
+    """Write down which runs the experiment stands for, and what each run is, before anything starts."""
+    opened = plan.opened
+    members = [
+        Member(
+            configuration=run.planned.configuration,
+            task=run.planned.task,
+            limit=run.planned.limit,
+            id=run.id,
+            folder=run.folder.name,
+            kind=run.planned.kind,
+        )
+        for run in plan.runs
+    ]
+    described = _described(plan)
+    write_experiment(
+        plan.store, plan.experiment, opened.file, opened.text, members, opened.recipe.control, described
+    )
+    freeze(plan.store, opened, plan.runs)
+
+
+def _described(plan: Plan) -> set[str]:
+    """Ids of all runs that the recipe stands for, also under limits that were asked for before."""
+    before = read_experiment(plan.store, plan.experiment)
+    limits = {None, *(member.limit for member in before.members)} if before else {None}
+    ids: set[str] = set()
+    for limit in limits:
+        with suppress(UnmaskError):  # a limit of earlier rows may exceed the present ones
+            ids |= {run_id(run.identity) for run in sweep_of(plan.opened.recipe, plan.lock, limit=limit)}
+    return ids
+
+
+def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
+    """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
+    evaluation = opened.recipe.evaluation
+    worker = {
+        "experiment": opened.recipe.name,
+        "lock": str(opened.lock_file),
+        "checkpoint": opened.checkpoint,
+        "data": None if opened.data is None else str(opened.data),
+        "batch_size": evaluation.batch_size,
+        "device": evaluation.device,
+        "allow_code": evaluation.allow_code,
+    }
+    for run in runs:
+        store.run(run.planned.identity, {**worker, "configuration": run.planned.configuration})

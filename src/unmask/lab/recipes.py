@@ -1,0 +1,153 @@
+"""A recipe as it lies on disk: its text, read once, its lock, the folders it names; and the folder of a new one.
+
+Knows files and names. What a recipe expands to is in spec, what of it is still to do in planning.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from unmask.errors import UnmaskError
+from unmask.model.hub import EMBEDDED, HUB_ID
+from unmask.spec.lock import Lock, read_lock
+from unmask.spec.recipe import (
+    NAME,
+    RECIPE_FILE,
+    Recipe,
+    SuccessSpec,
+    parse_recipe,
+    read_recipe,
+    recipe_file,
+    recipe_text,
+)
+from unmask.store.files import write_atomically
+from unmask.store.redaction import redacted
+
+EMBEDDED_TASKS = "unmask_"
+"""Tasks that ship with the package begin so."""
+TEMPLATES = Path(__file__).parents[1] / "assets" / "experiment"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A sentence for whoever watches."""
+
+    text: str
+
+
+Notify = Callable[[Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRecipe:
+    """A recipe, its text and where it was found."""
+
+    file: Path
+    text: str
+    recipe: Recipe
+
+    @property
+    def lock_file(self) -> Path:
+        """Its lock lies beside it."""
+        return self.file.with_suffix(".lock")
+
+    @property
+    def checkpoint(self) -> str:
+        """A name, or an absolute path where the recipe names a folder."""
+        name = self.recipe.model.checkpoint
+        folder = self.file.parent / Path(name).expanduser()
+        return str(folder.resolve()) if name != EMBEDDED and folder.exists() else name
+
+    @property
+    def data(self) -> Path | None:
+        """The folder of local data."""
+        data = self.recipe.evaluation.data
+        return (self.file.parent / Path(data).expanduser()).resolve() if data else None
+
+    @property
+    def needs_network(self) -> bool:
+        """Whether preparing it may download anything."""
+        hub_model = self.checkpoint != EMBEDDED and HUB_ID.fullmatch(self.checkpoint) is not None
+        hub_tasks = any(not task.name.startswith(EMBEDDED_TASKS) for task in self.recipe.tasks)
+        return hub_model or (hub_tasks and self.data is None)
+
+    def lock(self, notify: Notify | None = None) -> Lock:
+        """The lock; one that is missing or does not cover the recipe is made where nothing need be downloaded."""
+        if self.lock_file.exists():
+            lock = read_lock(self.lock_file)
+            if lock.model == self.checkpoint and all(task.name in lock.members for task in self.recipe.tasks):
+                return lock
+        if self.needs_network:
+            raise UnmaskError(
+                f"{self.lock_file} is missing or does not cover the recipe; fetch and lock its checkpoint and "
+                f"data with `unmask prepare {self.file.parent}`."
+            )
+        if notify is not None:
+            notify(Message("Locking checkpoint and data ..."))
+        return read_lock(prepare(self.file))
+
+
+def open_recipe(path: str | Path) -> OpenRecipe:
+    """Read a recipe, given as its file or its folder; its text is kept on record, so it may hold no token."""
+    file = recipe_file(Path(path))
+    text = recipe_text(file)
+    recipe = parse_recipe(text, str(file), file.resolve().parent)
+    file = file.resolve()
+    if redacted(text) != text:
+        raise UnmaskError(
+            f"{file} holds what looks like a token; take it out: HF_TOKEN is handed over through the environment."
+        )
+    return OpenRecipe(file, text, recipe)
+
+
+def read_criteria(path: str | Path | None) -> SuccessSpec | None:
+    """The criteria of a recipe by which imports are judged; None where no recipe is named."""
+    if path is None:
+        return None
+    success = read_recipe(Path(path)).success
+    if success is None:
+        raise UnmaskError(f"{path} has no [success] table, so it holds no criteria.")
+    return success
+
+
+def prepare(recipe: str | Path) -> Path:
+    """Fetch the checkpoint and the data of a recipe, and lock their hashes; gives the file of the lock.
+
+    It happens in a process of its own, which alone loads lm-eval.
+
+        >>> lab.prepare("recipes/05_mine")                        # doctest: +SKIP
+        PosixPath('/home/me/recipes/05_mine/recipe.lock')
+    """
+    file = recipe_file(Path(recipe)).resolve()
+    command = [sys.executable, "-m", "unmask", "prepare", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise UnmaskError(lines[-1].removeprefix("Error: ") if lines else "The lock could not be made.")
+    return file.with_suffix(".lock")
+
+
+def new(name: str, folder: str | Path = "recipes") -> Path:
+    """Make a folder for an experiment with recipe.toml, proposal.md and log.md; gives the recipe's file.
+
+    The recipe runs as it is, on the embedded model, so that it can be changed step by step.
+
+        >>> lab.new("05_mine")                                    # doctest: +SKIP
+        PosixPath('recipes/05_mine/recipe.toml')
+    """
+    if not NAME.fullmatch(name):
+        raise UnmaskError(
+            f"{name!r} is no name for an experiment; use letters, digits, dots, dashes and underscores."
+        )
+    place = Path(folder) / name
+    if place.exists():
+        raise UnmaskError(f"{place} is there already; choose another name.")
+    place.mkdir(parents=True)
+    for template in sorted(TEMPLATES.iterdir()):
+        text = template.read_text(encoding="utf-8")
+        filled = text.replace("@NAME@", name).replace("@DATE@", date.today().isoformat())
+        write_atomically(place / template.name, filled)
+    return place / RECIPE_FILE

@@ -1,0 +1,212 @@
+"""Looks after the runs of a store: where they stand, their logs, stopping, retracting and deleting them.
+
+Knows run folders, the processes of this machine, and what SLURM says of submitted runs. Free of statistics, so that
+`status` answers at once.
+"""
+
+import os
+import signal
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from unmask.errors import UnmaskError
+from unmask.launch import job_states
+from unmask.launch.jobs import LOG
+from unmask.launch.queue_state import cancel as cancel_jobs
+from unmask.store.experiments import Experiment, Member, experiment_names, read_experiment, read_jobs
+from unmask.store.process import lives
+from unmask.store.run_folder import RunFolder
+from unmask.store.state import State, state_of, states
+from unmask.store.store import Store
+
+MISSING = State("missing")
+StorePlace = str | Path | Store | None
+"""A store, its folder, or None for UNMASK_STORE, or `results` where that is not set."""
+
+
+def open_store(store: StorePlace) -> Store:
+    """The store that is meant."""
+    return store if isinstance(store, Store) else Store.at(store)
+
+
+def submitted(store: Store, experiments: Iterable[str] | None = None) -> dict[str, str]:
+    """The newest job of every run that was submitted, by run id."""
+    return {
+        str(line["run"]): str(line["job"])
+        for name in (experiment_names(store) if experiments is None else experiments)
+        for line in read_jobs(store, name)
+        if "run" in line and "job" in line
+    }
+
+
+def job_words(store: Store, experiments: Iterable[str] | None = None) -> dict[str, str]:
+    """SLURM's word for the job of every unfinished run; empty where nothing was submitted."""
+    jobs = submitted(store, experiments)
+    folders = {name.rpartition("-")[2]: name for name in store.names()} if jobs else {}
+    unfinished = {
+        run: job
+        for run, job in jobs.items()
+        if run in folders and not (store.runs_folder / folders[run] / "result.json").exists()
+    }
+    if not unfinished:
+        return {}
+    queue = job_states(unfinished.values())
+    return {run: queue[job].state for run, job in unfinished.items() if queue[job].phase != "vanished"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run of an experiment and where it stands."""
+
+    member: Member
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentStatus:
+    """Where the runs of an experiment stand."""
+
+    experiment: str
+    runs: tuple[RunStatus, ...]
+    superseded: int
+    """Runs that an earlier text of the recipe described; they are kept."""
+
+
+def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus]:
+    """Where the runs of some experiments stand, or of all: computed from files and from what SLURM says.
+
+    >>> [(each.experiment, [run.state.status for run in each.runs]) for each in lab.status()]  # doctest: +SKIP
+    """
+    place = open_store(store)
+    chosen = [experiment_of(place, name) for name in experiments or experiment_names(place)]
+    found = dict(states(place, job_words(place, [each.name for each in chosen])))
+    return [
+        ExperimentStatus(
+            each.name,
+            tuple(RunStatus(member, found.get(member.folder, MISSING)) for member in each.members),
+            len(each.superseded),
+        )
+        for each in chosen
+    ]
+
+
+def experiment_of(store: Store, name: str) -> Experiment:
+    """What is on record of an experiment."""
+    experiment = read_experiment(store, name)
+    if experiment is None:
+        known = ", ".join(experiment_names(store)) or "none"
+        raise UnmaskError(f"There is no experiment {name} in {store.root}; there are {known}.")
+    return experiment
+
+
+def logs(run: str, *, attempt: int | None = None, store: StorePlace = None) -> Path:
+    """The log of a run's newest attempt, or of the one with this number; a run goes by its id or its beginning.
+
+    >>> print(lab.logs("f91f72e0").read_text())               # doctest: +SKIP
+    """
+    folder = open_store(store).open(run)
+    attempts = folder.attempts()
+    if attempt is not None:
+        chosen = [each for each in attempts if int(each.number) == attempt]
+        if not chosen:
+            raise UnmaskError(f"{folder.name} has {len(attempts)} attempts, but no number {attempt}.")
+        attempts = chosen
+    files = [*(each.log for each in reversed(attempts)), folder.folder / LOG]
+    for file in files:
+        if file.exists():
+            return file
+    raise UnmaskError(f"{folder.name} has no log yet; `unmask status` says where it stands.")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """How much was stopped."""
+
+    jobs: int
+    """Jobs of the cluster."""
+    workers: int
+    """Workers of this machine."""
+
+
+def cancel(*names: str, store: StorePlace = None) -> Cancelled:
+    """Stop the runs of experiments, or single runs, that wait or are under way; what they answered is kept.
+
+    On this machine the sweep that started a worker is stopped with it, as by Ctrl-C.
+
+        >>> lab.cancel("05_mine")                             # doctest: +SKIP
+        Cancelled(jobs=12, workers=0)
+    """
+    place = open_store(store)
+    runs = {run.id: run for name in names for run in _runs_of(place, name)}
+    jobs, words = submitted(place), job_words(place)
+    queued = [jobs[run] for run in runs if run in jobs and run in words]
+    if queued:
+        cancel_jobs(queued)
+    stopped = [run for run in runs.values() if run.id not in words and _stop(run)]
+    return Cancelled(len(queued), len(stopped))
+
+
+def _runs_of(store: Store, name: str) -> list[RunFolder]:
+    experiment = read_experiment(store, name) if name in experiment_names(store) else None
+    if experiment is None:
+        return [store.open(name)]
+    return [RunFolder(store.runs_folder / member.folder) for member in experiment.members]
+
+
+def _stop(run: RunFolder) -> bool:
+    """Ask the newest living worker of this machine to end."""
+    if state_of(run).status != "running":
+        return False
+    for attempt in reversed(run.attempts()):
+        record = attempt.record()
+        if lives(record):
+            _stop_worker(int(record["pid"]))
+            return True
+    raise UnmaskError(
+        f"{run.name} runs on another machine ({attempt.record().get('host')}); cancel it there."
+    )
+
+
+def _stop_worker(pid: int) -> None:
+    """End a worker, and first the sweep that would go on with the next one."""
+    parent = psutil.Process(pid).parent()
+    with suppress(psutil.Error):
+        if parent is not None and "unmask" in " ".join(parent.cmdline()) and "run" in parent.cmdline():
+            parent.send_signal(signal.SIGINT)
+            return
+    os.kill(pid, signal.SIGTERM)
+
+
+def retract(run: str, reason: str, *, store: StorePlace = None) -> Path:
+    """Keep an invalid result out of every table from now on; it stays on record with the reason.
+
+    >>> lab.retract("f91f72e0", "the GPU was shared with another job")    # doctest: +SKIP
+    """
+    folder = open_store(store).open(run)
+    folder.retract(reason)
+    return folder.folder
+
+
+def removable(runs: Sequence[str], store: StorePlace = None) -> list[RunFolder]:
+    """The folders of runs that may be deleted; one that is under way is refused."""
+    place = open_store(store)
+    folders = [place.open(run) for run in runs]
+    for folder in folders:
+        if state_of(folder).status == "running":
+            raise UnmaskError(f"{folder.name} is running; stop it with `unmask cancel {folder.id}` first.")
+    return folders
+
+
+def remove(*runs: str, store: StorePlace = None) -> list[Path]:
+    """Delete runs with everything in them; gives the folders that are gone. To keep a result on record, retract it.
+
+    >>> lab.remove("f91f72e0", "4c0af06c")                    # doctest: +SKIP
+    """
+    folders = removable(runs, store)
+    for folder in folders:
+        folder.remove()
+    return [folder.folder for folder in folders]
