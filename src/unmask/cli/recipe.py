@@ -57,7 +57,7 @@ def prepare(
     allow_code: bool,
     output: Path | None,
 ) -> None:
-    """Fetch a checkpoint and the rows of tasks into the hub's cache, and write a lock of their hashes.
+    """Fetch a checkpoint and the samples of tasks into the hub's cache, and write a lock of their hashes.
 
     Run it where there is a network, on a login node for instance. `unmask run` and `unmask eval --lock FILE`
     then work offline and refuse anything that is not what was locked. The lock never holds a token.
