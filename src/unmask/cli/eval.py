@@ -69,7 +69,7 @@ class CheckedArguments:
     checkpoint: Checkpoint
 
 
-@click.command(name="eval", short_help="Evaluate a checkpoint on benchmarks.")
+@click.command(name="eval")
 @click.option("--tasks", "-t", required=True, metavar="NAME,NAME", help="Tasks and groups, with commas.")
 @click.option(
     "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from unmask.engine.engine import Engine
 
 
-@click.command(short_help="Answer prompts with a checkpoint.")
+@click.command()
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
 @click.option(
     "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."

@@ -33,7 +33,7 @@ PARTS = {
 }
 
 
-@click.command(short_help="What a checkpoint is and what it needs.")
+@click.command()
 @click.argument("path", metavar="PATH_OR_HUB_ID")
 @click.option("--batch-size", type=click.IntRange(min=1), default=1, show_default=True, help="Rows together.")
 @click.option("--length", type=click.IntRange(min=1), help="Prompt and answer. [2048, or the context]")

@@ -19,7 +19,7 @@ MEASURES = ("drift_input", "drift_output", "drift_residual")
 ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 
 
-@click.command(short_help="Record how layers move between steps.")
+@click.command()
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
 @click.option(
     "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."

@@ -25,7 +25,7 @@ from unmask.store.state import state_of
 ALL = "*"
 
 
-@click.command(short_help="Execute what a recipe still lacks.")
+@click.command()
 @click.argument("recipe", type=Path)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @selection
