@@ -19,7 +19,7 @@ from torch import Tensor
 
 from timing import fair_clock
 from unmask.cost.shape import ModelShape
-from unmask.engine.forward import Outcome, Workspace
+from unmask.engine.forward import ForwardOutput, Workspace
 from unmask.model.geometry import Segment
 
 Clock = Callable[[], float]
@@ -53,7 +53,7 @@ def watched(
 
     def forward(
         self: Workspace, tokens: Sequence[int], segments: Sequence[Segment], *planned: Any
-    ) -> Outcome:
+    ) -> ForwardOutput:
         kind, start = kind_of(segments), clock()
         outcome = plain(self, tokens, segments, *planned)
         seen.append(Forward(len(tokens), clock() - start, kind))

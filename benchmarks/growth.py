@@ -33,7 +33,7 @@ from counting import Clock, Ids, LayerProducts, clock_of, refuse_difference, wat
 from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
 from timing import Ratio, Sample, interleave, machine
 from unmask.cost import Ledger, total_price
-from unmask.engine.decider import Scripted
+from unmask.engine.unmasking import ForcedTokens
 
 EMBEDDED = "embedded"
 PEAK_ROWS = 512
@@ -90,7 +90,7 @@ def decode(engine: unmask.Engine, case: Case, new_tokens: int, clock: Clock) -> 
     spec = unmask.DecodeSpec(max_new_tokens=new_tokens, stop_tokens=())
     answers: dict[int, unmask.Generation] = {}
     start = clock()
-    for event in engine.stream(prompts, spec, None, case.batch, Scripted(scripts)):
+    for event in engine.stream(prompts, spec, None, case.batch, ForcedTokens(scripts)):
         if isinstance(event, unmask.Finished):
             answers[event.request] = event.generation
         elif event.kind.value == "prefill":

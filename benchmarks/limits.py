@@ -17,11 +17,11 @@ import torch
 import unmask
 from timing import clock, fair_clock
 from unmask.cost import Device, ModelShape, Price, Work, price_of
-from unmask.engine.decider import ByConfidence, Writes
-from unmask.engine.forward import Outcome, Workspace
-from unmask.engine.row import Row
-from unmask.engine.sampling import Candidates
+from unmask.engine.forward import ForwardOutput, Workspace
+from unmask.engine.sampling import Predictions
+from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, StepPlan
+from unmask.engine.unmasking import ConfidenceRule, Writes
 from unmask.model.geometry import Segment
 
 FP32 = 4
@@ -49,8 +49,8 @@ class Forward:
         """Count the rows of a forward; the reads are not known yet."""
         rows, pairs, seen = 0, 0, dict[int, int]()
         for segment in segments:
-            rows += len(segment.columns)
-            pairs += len(segment.columns) * segment.visible
+            rows += len(segment.positions)
+            pairs += len(segment.positions) * segment.visible
             seen[segment.slot] = max(segment.visible, seen.get(segment.slot, 0))
         return cls(rows, pairs, sum(seen.values()))
 
@@ -97,41 +97,41 @@ class RecordingWorkspace(Workspace):
         segments: Sequence[Segment],
         plan: StepPlan = FULL,
         selection: Sequence[tuple[int, int]] = (),
-    ) -> Outcome:
+    ) -> ForwardOutput:
         """Note the rows, then push them through."""
         assert plan is FULL, "only full forwards are priced here"
         self.forwards.append(Forward.of(segments))
         return super().forward(tokens, segments, plan, selection)
 
 
-class RecordingDecider(ByConfidence):
+class RecordingRule(ConfidenceRule):
     """Notes how many rows of the latest forward were read."""
 
     def __init__(self, threshold: float, forwards: list[Forward]) -> None:
         super().__init__(threshold)
         self.forwards = forwards
 
-    def denoised(self, row: Row, columns: Sequence[int], found: Candidates) -> Writes:
-        """Every masked column was read."""
-        self.forwards[-1].reads += len(columns)
-        return super().denoised(row, columns, found)
+    def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
+        """Every masked position was read."""
+        self.forwards[-1].reads += len(positions)
+        return super().denoised(sequence, positions, predictions)
 
-    def committed(self, row: Row, column: int, found: Candidates) -> Writes:
-        """The column behind a block was read."""
+    def committed(self, sequence: SequenceState, position: int, predictions: Predictions) -> Writes:
+        """The position behind a block was read."""
         self.forwards[-1].reads += 1
-        return super().committed(row, column, found)
+        return super().committed(sequence, position, predictions)
 
 
 class RecordingEngine(unmask.Engine):
     """The engine with a note of every forward; not for timing."""
 
     def __init__(self, engine: unmask.Engine) -> None:
-        super().__init__(engine.transformer, engine.mask_token, engine.folder)
+        super().__init__(engine.transformer, engine.mask_token, engine.checkpoint)
         self.forwards: list[Forward] = []
 
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+    def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
         """Buffers that note their forwards."""
-        workspace = RecordingWorkspace(self.transformer, slots, columns, block_size)
+        workspace = RecordingWorkspace(self.transformer, slots, length, block_size)
         workspace.forwards = self.forwards
         return workspace
 
@@ -141,9 +141,9 @@ def recorded(
 ) -> tuple[list[list[int]], list[Forward]]:
     """Decode all prompts together; return their ids and the forwards that it took."""
     recorder = RecordingEngine(engine)
-    decider = RecordingDecider(spec.threshold, recorder.forwards)
+    rule = RecordingRule(spec.threshold, recorder.forwards)
     ids: dict[int, list[int]] = {}
-    for event in recorder.stream(prompts, spec, batch_size=len(prompts), decider=decider):
+    for event in recorder.stream(prompts, spec, batch_size=len(prompts), rule=rule):
         if isinstance(event, unmask.Finished):
             ids[event.request] = event.generation.ids
     return [ids[request] for request in sorted(ids)], recorder.forwards

@@ -20,8 +20,8 @@ from typing import Any
 
 from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
 from timing import machine
-from unmask.cli.info import describe
 from unmask.model.hub import find_checkpoint
+from unmask.model.info import describe
 
 LIMIT = 0.1
 CASES = [(1, 256), (1, 2048), (16, 512)]

@@ -28,7 +28,7 @@ from batching import prompt_of, task_rows
 from counting import Ids, clock_of, refuse_difference, watched
 from timing import Ratio, Sample, clock, interleave, machine, ratios
 from unmask.engine.prefixes import Prefixes
-from unmask.engine.row import Row
+from unmask.engine.sequence import SequenceState
 from unmask.model.geometry import Segment
 
 
@@ -53,7 +53,7 @@ class Sharing(Prefixes):
         super().__init__(slots)
         self.ends = [0] * slots
 
-    def ready(self, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    def ready(self, rows: Sequence[SequenceState]) -> tuple[list[SequenceState], list[SequenceState]]:
         """Rows to prefill now, and those that gain by waiting for one of them."""
         for row in rows:
             self.ends[row.slot] = row.start
@@ -61,18 +61,18 @@ class Sharing(Prefixes):
 
     def kind_of(self, segments: Sequence[Segment]) -> str:
         """Whether a forward feeds prompts; they are never mixed with anything else."""
-        return "prompt" if segments[0].columns[-1] < self.ends[segments[0].slot] else "answer"
+        return "prompt" if segments[0].positions[-1] < self.ends[segments[0].slot] else "answer"
 
 
 class NotSharing(Sharing):
     """Slots that never know what they hold."""
 
-    def ready(self, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    def ready(self, rows: Sequence[SequenceState]) -> tuple[list[SequenceState], list[SequenceState]]:
         """All rows, since none gains by waiting."""
         super().ready(rows)
         return list(rows), []
 
-    def longest(self, row: Row) -> tuple[int, int]:
+    def longest(self, row: SequenceState) -> tuple[int, int]:
         """Nothing of a row's prompt."""
         return row.slot, 0
 

@@ -27,7 +27,7 @@ import unmask
 from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
 from timing import Ratio, machine
 from unmask.cost import Ledger
-from unmask.engine.decider import Scripted
+from unmask.engine.unmasking import ForcedTokens
 from unmask.model.geometry import Segment
 
 BOTH = ["sub", "block"]
@@ -52,18 +52,18 @@ def run(
     engine: unmask.Engine, prompt: list[int], decode: unmask.DecodeSpec, policy: Any, script: list[Any] | None
 ) -> tuple[float, list[Any], unmask.Generation]:
     """Decode once; return the seconds of denoising steps, what each step wrote, and the answer."""
-    decider = Scripted({0: script}) if script is not None else None
+    rule = ForcedTokens({0: script}) if script is not None else None
     seconds, written, answer = 0.0, [], None
     last = CLOCK()
-    for event in engine.stream([prompt], decode, policy, batch_size=1, decider=decider):
+    for event in engine.stream([prompt], decode, policy, batch_size=1, rule=rule):
         now = CLOCK()
         if isinstance(event, unmask.Finished):
             answer = event.generation
             continue
         if event.kind.value in ("block", "sub"):
             seconds += now - last
-        if event.columns:
-            written.append(list(zip(event.columns, event.tokens, strict=True)))
+        if event.positions:
+            written.append(list(zip(event.positions, event.tokens, strict=True)))
         last = now
     return seconds, written, answer
 

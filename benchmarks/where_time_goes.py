@@ -43,7 +43,7 @@ from random_checkpoint import DEFAULT_CACHE, SHAPES
 from timing import Sample, clock, fair_clock, interleave, machine
 from unmask.cost.shape import ModelShape
 from unmask.engine.forward import Workspace
-from unmask.engine.sampling import Candidates, candidates, to_host
+from unmask.engine.sampling import Predictions, candidates, to_host
 from unmask.engine.step_plan import FULL
 from unmask.model.geometry import Segment
 
@@ -93,7 +93,7 @@ class Step:
     @property
     def rows(self) -> int:
         """Rows that are fed."""
-        return sum(len(segment.columns) for segment in self.segments)
+        return sum(len(segment.positions) for segment in self.segments)
 
 
 def steps_of(context: int, block: int) -> list[Step]:
@@ -112,9 +112,9 @@ def steps_of(context: int, block: int) -> list[Step]:
 @torch.inference_mode()
 def run(
     engine: unmask.Engine, workspace: Workspace, step: Step, phase: Phase = lambda _: nullcontext()
-) -> Candidates:
+) -> Predictions:
     """What the decoder does for one step."""
-    tokens = [column % engine.mask_token for segment in step.segments for column in segment.columns]
+    tokens = [column % engine.mask_token for segment in step.segments for column in segment.positions]
     with phase("layers"):
         hidden_TD = workspace.forward(tokens, step.segments, FULL, ()).hidden_TD
     with phase("head"):
@@ -205,7 +205,7 @@ def measure(
 ) -> dict[str, Any]:
     """One kind of forward, plain and profiled in turns."""
     on, profiled = fair_clock(options.threads), list[list[Operation]]()
-    found: dict[str, Candidates] = {}
+    found: dict[str, Predictions] = {}
 
     def plain() -> Sample:
         return clock(lambda: found.update(plain=run(engine, workspace, step)))
@@ -230,7 +230,7 @@ def _phase(name: str) -> AbstractContextManager[Any]:
     return record_function(f"phase:{name}")
 
 
-def refuse_difference(found: Mapping[str, Candidates]) -> None:
+def refuse_difference(found: Mapping[str, Predictions]) -> None:
     """Stop where the profiled call gave other tokens."""
     if found["plain"].tokens != found["profiled"].tokens:
         raise SystemExit("The profiled forward gave other tokens than the plain one, so no figure is given.")

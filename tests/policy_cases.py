@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 from checkpoints import MASK, Model, small_model
-from unmask.engine.decider import Decider
 from unmask.engine.engine import Engine
 from unmask.engine.events import Generation, StepEvent
 from unmask.engine.policy import StepView
 from unmask.engine.prompt import Prompt
 from unmask.engine.step_plan import FULL, Kind, Op, StepPlan, Unit
+from unmask.engine.unmasking import UnmaskingRule
 from unmask.policies.registry import make_policy
 from unmask.spec import (
     AdaptiveSpec,
@@ -175,12 +175,12 @@ def run(
     policy: Policy = None,
     batch_size: int = 1,
     on: Engine | None = None,
-    decider: Decider | None = None,
+    rule: UnmaskingRule | None = None,
     **decode: Any,
 ) -> list[Run]:
     """Decode and keep every step of every request."""
     runs = [Run() for _ in prompts]
-    for event in (on or engine()).stream(prompts, DECODE | decode, policy, batch_size, decider):
+    for event in (on or engine()).stream(prompts, DECODE | decode, policy, batch_size, rule):
         if isinstance(event, StepEvent):
             runs[event.request].events.append(event)
         else:

@@ -39,7 +39,7 @@ def trace(engine: Engine, prompts: Sequence[Prompt], spec: DecodeSpec, batch_siz
     traces = [Trace() for _ in prompts]
     for event in engine.stream(prompts, spec, batch_size=batch_size):
         if isinstance(event, StepEvent):
-            writes = dict(zip(event.columns, event.tokens, strict=True))
+            writes = dict(zip(event.positions, event.tokens, strict=True))
             traces[event.request].steps.append(Step(event.kind.value, writes))
         else:
             traces[event.request].generation = event.generation

@@ -143,11 +143,14 @@ PROMPTS = {
     "no ids": (["--ids", "one"], "'one' is no list of token ids"),
     "a gap in ids": (["--ids", "1,2,,3"], "'1,2,,3' is no list of token ids"),
     "a comma too many": (["--ids", "1, 2,"], "'1, 2,' is no list of token ids"),
-    "mask": (["--ids", "1,257"], "Prompt 1: it holds the mask token 257"),
-    "mask as text": (["hello", f"a {MASK} b"], "Prompt 2: it holds the mask token 257"),
-    "mask of one's own": (["--ids", "1,7", "--mask-token-id", "7"], "Prompt 1: it holds the mask token 7"),
+    "mask": (["--ids", "1,257"], "Prompt 1: A prompt holds the mask token 257"),
+    "mask as text": (["hello", f"a {MASK} b"], "Prompt 2: A prompt holds the mask token 257"),
+    "mask of one's own": (
+        ["--ids", "1,7", "--mask-token-id", "7"],
+        "Prompt 1: A prompt holds the mask token 7",
+    ),
     "too long": (["x" * CONTEXT, "--raw"], f"{CONTEXT} tokens but the model's context is {CONTEXT}"),
-    "foreign id": (["--ids", "1,258"], "token id 258 is outside the vocabulary of 258 tokens"),
+    "foreign id": (["--ids", "1,258"], "Token id 258 is outside the vocabulary of 258 tokens"),
     "none": ([], "Give prompts in one way"),
 }
 
@@ -174,9 +177,9 @@ LINES = {
     "empty list": ('{"prompt": []}', "line 2: A prompt is empty"),
     "empty text": ('{"prompt": ""}', "line 2: A prompt is empty"),
     "no tokens": ('{"prompt": "a", "max_new_tokens": 0}', "line 2: max_new_tokens is 0"),
-    "too long": (json.dumps({"prompt": [1] * CONTEXT}), "line 2: it has 256 tokens"),
-    "mask": ('{"prompt": [1, 257, 2]}', "line 2: it holds the mask token 257"),
-    "mask as text": (json.dumps({"prompt": f"a {MASK} b"}), "line 2: it holds the mask token 257"),
+    "too long": (json.dumps({"prompt": [1] * CONTEXT}), "line 2: A prompt has 256 tokens"),
+    "mask": ('{"prompt": [1, 257, 2]}', "line 2: A prompt holds the mask token 257"),
+    "mask as text": (json.dumps({"prompt": f"a {MASK} b"}), "line 2: A prompt holds the mask token 257"),
 }
 
 

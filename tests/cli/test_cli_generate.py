@@ -15,7 +15,10 @@ from cli_cases import Run
 
 import unmask
 from unmask.engine.engine import Engine
+from unmask.engine.events import collect
 from unmask.engine.forward import Workspace
+from unmask.errors import UnmaskError
+from unmask.model.tokenizer import Tokenizer
 
 SHORT = ["--max-new-tokens", "12"]
 
@@ -50,7 +53,7 @@ def test_json_holds_what_the_library_gives(run: Run, text_model: Path):
 
 def test_text_goes_to_stdout_and_the_summary_to_stderr(run: Run, text_model: Path):
     (answer,) = document(run, "hello", "--model", text_model, *SHORT)["answers"]
-    result = run("generate", "hello", "--model", text_model, *SHORT)
+    result = run("generate", "hello", "--raw", "--model", text_model, *SHORT)
     assert result.stdout == answer["text"] + "\n"
     steps = answer["ledger"]["steps"]
     assert result.stderr.startswith("12 tokens in ")
@@ -65,22 +68,71 @@ def test_several_answers_are_numbered(run: Run, text_model: Path):
     assert result.stderr.endswith("finished by 2 length\n")
 
 
-def test_the_chat_template_is_applied_unless_raw_is_asked_for(run: Run, text_model: Path):
-    def prompt_tokens(*arguments: str) -> int:
-        count: int = document(run, "hello", "--model", text_model, *SHORT, *arguments)["answers"][0][
-            "prompt_tokens"
-        ]
-        return count
-
-    assert prompt_tokens("--raw") == len("hello")
-    assert prompt_tokens("--chat") == prompt_tokens() == len("<user>hello\n<assistant>")
+def prompt_tokens(run: Run, model: Path, *arguments: object) -> int:
+    count: int = document(run, *arguments, "--model", model, *SHORT)["answers"][0]["prompt_tokens"]
+    return count
 
 
-def test_raw_is_the_default_without_a_template(run: Run, spoiled: Path):
+def test_text_is_raw_unless_chat_is_asked_for(run: Run, text_model: Path):
+    assert prompt_tokens(run, text_model, "hello") == len("hello")
+    assert prompt_tokens(run, text_model, "hello", "--raw") == len("hello")
+    assert prompt_tokens(run, text_model, "hello", "--chat") == len("<user>hello\n<assistant>")
+
+
+def test_messages_are_always_a_chat(run: Run, text_model: Path, tmp_path: Path):
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps({"prompt": [{"role": "user", "content": "hello"}]}))
+    for flags in ([], ["--raw"], ["--chat"]):
+        assert prompt_tokens(run, text_model, "--input", source, *flags) == len("<user>hello\n<assistant>")
+
+
+@pytest.mark.parametrize("flags, chat", [([], False), (["--raw"], False), (["--chat"], True)])
+def test_the_library_and_the_command_line_chat_alike(
+    run: Run, text_model: Path, flags: list[str], chat: bool
+):
+    (given,) = document(run, "hello", "--model", text_model, *SHORT, *flags)["answers"]
+    engine = unmask.load(text_model)
+    (expected,) = engine.generate("hello", {"max_new_tokens": 12}, chat=chat)
+    assert given["ids"] == expected.ids
+    (streamed,) = collect(engine.stream("hello", {"max_new_tokens": 12}, chat=chat))
+    assert streamed == expected
+    messages = [{"role": "user", "content": "hello"}]
+    assert (engine.generate(messages, {"max_new_tokens": 12})[0].ids == expected.ids) is chat
+
+
+def test_a_template_that_nobody_chose_is_hinted_at_in_one_line(run: Run, text_model: Path, spoiled: Path):
+    def hints(*arguments: object) -> list[str]:
+        lines = run("generate", *arguments, *SHORT).stderr.splitlines()
+        return [line for line in lines if "chat template" in line]
+
+    (hint,) = hints("hello", "--model", text_model)
+    assert hint.startswith("Hint: ")
+    assert "--chat" in hint
+    for chosen in ("--chat", "--raw", "--json"):
+        assert hints("hello", "--model", text_model, chosen) == []
+    assert hints("--ids", "1,2", "--model", text_model) == []
     (spoiled / "tokenizer_config.json").write_text("{}")
-    given = document(run, "hello", "--model", spoiled, *SHORT)
-    assert given["answers"][0]["prompt_tokens"] == len("hello")
+    assert hints("hello", "--model", spoiled) == []
+
+
+def test_chat_needs_a_template(run: Run, spoiled: Path):
+    (spoiled / "tokenizer_config.json").write_text("{}")
     assert "has no chat template" in run("generate", "hello", "--chat", "--model", spoiled).stderr
+    with pytest.raises(UnmaskError, match="has no chat template"):
+        unmask.load(spoiled).generate("hello", chat=True)
+
+
+def test_the_tokenizer_is_built_once(run: Run, text_model: Path, monkeypatch: pytest.MonkeyPatch):
+    built: list[Path] = []
+    from_folder = Tokenizer.from_folder
+
+    def noted(folder: Path) -> Tokenizer:
+        built.append(folder)
+        return from_folder(folder)
+
+    monkeypatch.setattr(Tokenizer, "from_folder", noted)
+    assert run("generate", "hello", "--model", text_model, *SHORT).exit_code == 0
+    assert built == [text_model]
 
 
 def test_options_win_over_the_decode_file(run: Run, text_model: Path, tmp_path: Path):
@@ -111,7 +163,7 @@ def test_json_lines_in_and_out(run: Run, text_model: Path, tmp_path: Path):
     answers = [json.loads(line) for line in output.read_text().splitlines()]
     assert [answer["id"] for answer in answers] == ["text", 3, 17]
     assert [len(answer["ids"]) for answer in answers] == [12, 3, 12]
-    assert answers[0]["ids"] == answers[2]["ids"]
+    assert answers[0]["prompt_tokens"] < answers[2]["prompt_tokens"], "text is raw, messages are a chat"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     piped = run("generate", "--input", "-", *flags, stdin=source.read_text())
     assert piped.stdout == output.read_text()
@@ -133,7 +185,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_run_leaves_the_old_file(run: Run, text_model: Path, tmp_path: Path):
     source, output = write_prompts(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
     output.write_text("old\n")
-    result = run("generate", "--input", source, "--output", output, "--model", text_model)
+    result = run("generate", "--raw", "--input", source, "--output", output, "--model", text_model)
     assert result.exit_code == 130
     assert result.stderr == "Interrupted.\n"
     assert output.read_text() == "old\n"

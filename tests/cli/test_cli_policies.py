@@ -9,8 +9,10 @@ import pytest
 from cli_cases import Run, error_line
 from matplotlib.figure import Figure
 
+import unmask
 from unmask.cli.probe import ERRORS, MEASURES
 from unmask.engine.probe import MEASURES as RECORDED
+from unmask.engine.probe import probe
 from unmask.errors import UnmaskError
 from unmask.policies.text import read_policy
 from unmask.spec import LayerReuseSpec, TrimSpec
@@ -96,6 +98,23 @@ def test_probe_records_and_draws(run: Run, bare_model: Path, tmp_path: Path):
     assert again.exit_code == 0, again.output
     auto = f"layer_reuse:layers=auto,share=0.5,on=sub+block,calibration={trace}"
     assert run("generate", *prompt, "--policy", auto).exit_code == 0
+
+
+def test_probe_chats_as_generate_does(run: Run, text_model: Path, tmp_path: Path):
+    def steps(prompt: Any, chat: bool) -> list[int]:
+        trace = probe(unmask.load(text_model), [prompt], unmask.DecodeSpec(max_new_tokens=40), chat=chat)
+        return trace.unmasked
+
+    trace = tmp_path / "trace.npz"
+    flags = ("--max-new-tokens", "40", "--model", text_model, "--output", trace)
+    for chosen, chat, hinted in (((), False, True), (("--raw",), False, False), (("--chat",), True, False)):
+        result = run("probe", "hello", *flags, *chosen)
+        assert result.exit_code == 0, result.output
+        assert ("chat template" in result.stderr) is hinted
+        with np.load(trace) as content:
+            assert content["unmasked"].tolist() == steps("hello", chat)
+    messages = [{"role": "user", "content": "hello"}]
+    assert steps(messages, chat=False) == steps("hello", chat=True) != steps("hello", chat=False)
 
 
 def test_a_picture_that_fails_leaves_the_old_one(

@@ -137,14 +137,14 @@ def test_run_executes_everything_once(run: Run, recipe: Path, store: Store, work
     assert len([line for line in first.stdout.splitlines() if line.startswith("done ")]) == 6
     assert "planted: 6 done" in first.stdout
     assert "Predicted" not in first.stdout
-    assert lines_with(first, "k2_last", "75.0%", "25.0%", "1.25x", "done")
+    assert lines_with(first, "k2_last", "75.0 (30.1 to 95.4)", "25.0", "1.00 (1.00 to 1.00)", "done")
     for name in ALL_RUNS:
         assert len(folder_of(store, recipe, name).attempts()) == 1
     second = run("run", recipe)
     assert second.exit_code == 0
     assert "Nothing to do: 6 done." in second.stdout
     assert "Predicted" not in second.stdout
-    assert lines_with(second, "k2_last", "75.0%", "1.25x")
+    assert lines_with(second, "k2_last", "75.0 (30.1 to 95.4)", "1.00 (1.00 to 1.00)")
     assert all(len(folder_of(store, recipe, name).attempts()) == 1 for name in ALL_RUNS)
 
 
@@ -276,8 +276,8 @@ def test_two_names_of_one_run_are_executed_once(
     recipe = write_recipe(tmp_path / "twice", text)
     result = run("run", recipe, "--config", "t0.7", "--config", "again")
     assert "1 runs on" in result.stdout
-    assert lines_with(result, "again", "75.0%", "done")
-    assert lines_with(result, "t0.7", "75.0%", "done")
+    assert lines_with(result, "again", "75.0 (", "done")
+    assert lines_with(result, "t0.7", "75.0 (", "done")
     assert len(folder_of(store, recipe, "again").attempts()) == 1
 
 

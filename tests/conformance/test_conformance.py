@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from unmask.cli import app
 from unmask.conformance.check import check, record
 from unmask.conformance.vectors import read_vector
-from unmask.engine.decider import Scripted
+from unmask.engine.unmasking import ForcedTokens
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 
@@ -129,10 +129,10 @@ def test_a_dtype_agrees_with_itself(tmp_path: Path):
     vector = read_vector(GOLDEN / "single_thr0.5.json")
     engine = load(write_checkpoint(vector.checkpoint.values, tmp_path), "cpu", "float32")
     generations, script = record(engine, vector)
-    decider = Scripted(script)
-    again, _ = record(engine, vector, decider)
+    rule = ForcedTokens(script)
+    again, _ = record(engine, vector, rule)
     assert again[0].ids == generations[0].ids == vector.expect[0].ids
-    assert decider.agreed == decider.positions >= len(again[0].ids)
+    assert rule.agreed == rule.positions >= len(again[0].ids)
 
 
 def test_a_differing_score_is_found(tmp_path: Path):

@@ -29,8 +29,8 @@ from policy_cases import (
 from unmask.cost import Ledger, ModelShape, Work, price_of, total_price
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
-from unmask.engine.row import Row
-from unmask.engine.sampling import Candidates
+from unmask.engine.sampling import Predictions
+from unmask.engine.sequence import SequenceState
 from unmask.model import geometry
 from unmask.model.projection import Projection
 from unmask.model.transformer import Layer, Transformer
@@ -123,11 +123,13 @@ class LeftToRight:
     def __init__(self, counts: Sequence[int]) -> None:
         self.counts = cycle(counts)
 
-    def denoised(self, _: Row, columns: Sequence[int], found: Candidates) -> list[tuple[int, int, float]]:
+    def denoised(
+        self, _: SequenceState, columns: Sequence[int], found: Predictions
+    ) -> list[tuple[int, int, float]]:
         chosen = list(zip(columns, found.tokens, found.confidences, strict=True))
         return chosen[: next(self.counts)]
 
-    def committed(self, _: Row, column: int, found: Candidates) -> list[tuple[int, int, float]]:
+    def committed(self, _: SequenceState, column: int, found: Predictions) -> list[tuple[int, int, float]]:
         return [(column, found.tokens[0], found.confidences[0])]
 
 
@@ -148,7 +150,7 @@ REHEARSED = [
 @pytest.mark.parametrize("policy", REHEARSED, ids=str)
 def test_a_rehearsal_counts_what_the_engine_counts(policy: Any, block_cache: bool) -> None:
     for length, counts in ((5, (1,)), (BLOCK, (2, 1, 1)), (3 * BLOCK + 2, (1, 3, 1, 2))):
-        found = one(prompt(length), policy, decider=LeftToRight(counts), block_cache=block_cache)
-        steps = tuple(len(event.columns) for _, event in found.denoising())
+        found = one(prompt(length), policy, rule=LeftToRight(counts), block_cache=block_cache)
+        steps = tuple(len(event.positions) for _, event in found.denoising())
         script = Script(length, int(DECODE["max_new_tokens"]), BLOCK, SUB_BLOCK, block_cache, steps)
         assert rehearse(make_policy(policy, LAYERS), LAYERS, script) == found.generation.ledger

@@ -13,7 +13,7 @@ BLOCK = 8
 
 
 def workspace() -> Workspace:
-    return Workspace(small_model().engine.transformer, slots=4, columns=4 * BLOCK, block_size=BLOCK)
+    return Workspace(small_model().engine.transformer, slots=4, length=4 * BLOCK, block_size=BLOCK)
 
 
 def block(slot: int, index: int) -> Segment:

@@ -13,7 +13,7 @@ from checkpoints import Model, engine_of, small_model
 from decoding_cases import models, prompts, requests, specs
 from unmask.cost import Ledger
 from unmask.engine.engine import Engine
-from unmask.engine.forward import Outcome, Workspace
+from unmask.engine.forward import ForwardOutput, Workspace
 from unmask.engine.prompt import Request
 from unmask.model.geometry import Segment
 from unmask.model.transformer import Transformer
@@ -47,8 +47,8 @@ class WatchedWorkspace(Workspace):
 
     forwards: list[list[Segment]]
 
-    def forward(self, tokens: Sequence[int], segments: Sequence[Segment], *rest: Any) -> Outcome:
-        assert len(tokens) == sum(len(segment.columns) for segment in segments)
+    def forward(self, tokens: Sequence[int], segments: Sequence[Segment], *rest: Any) -> ForwardOutput:
+        assert len(tokens) == sum(len(segment.positions) for segment in segments)
         self.forwards.append(list(segments))
         return super().forward(tokens, segments, *rest)
 
@@ -60,8 +60,8 @@ class WatchedEngine(Engine):
         super().__init__(*rest)
         self.forwards: list[list[Segment]] = []
 
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
-        workspace = WatchedWorkspace(self.transformer, slots, columns, block_size)
+    def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
+        workspace = WatchedWorkspace(self.transformer, slots, length, block_size)
         workspace.forwards = self.forwards
         return workspace
 
@@ -86,15 +86,15 @@ def test_a_request_alone(model: Model, prompt: list[int], spec: DecodeSpec) -> N
     assert ledger.layer_calls() == calls
     assert transformer.mlp_calls == transformer.attention_calls
     segments = [segment for forward in engine.forwards for segment in forward]
-    assert total([ledger], "rows") == sum(len(segment.columns) for segment in segments)
-    assert total([ledger], "pairs") == sum(len(segment.columns) * segment.visible for segment in segments)
+    assert total([ledger], "rows") == sum(len(segment.positions) for segment in segments)
+    assert total([ledger], "pairs") == sum(len(segment.positions) * segment.visible for segment in segments)
     assert total([ledger], "reads") == transformer.rows_read
 
     assert spec.block_size is not None
     first_block = len(prompt) // spec.block_size
     assert steps["prefill"] == (first_block > 0)
     assert ledger.rows()["prefill"] == first_block * spec.block_size
-    fed = [len(segment.columns) for segment in segments[first_block:]]
+    fed = [len(segment.positions) for segment in segments[first_block:]]
     assert ledger.rows()["sub"] == sum(rows for rows in fed if rows < spec.block_size) or (
         spec.sub_block_size == spec.block_size
     )
@@ -109,8 +109,8 @@ def test_a_batch_shares_forwards_but_not_rows(
     ledgers = [answer.ledger for answer in engine.generate(rows, spec, batch_size=batch_size)]
 
     segments = [segment for forward in engine.forwards for segment in forward]
-    assert total(ledgers, "rows") == sum(len(segment.columns) for segment in segments)
-    assert total(ledgers, "pairs") == sum(len(segment.columns) * segment.visible for segment in segments)
+    assert total(ledgers, "rows") == sum(len(segment.positions) for segment in segments)
+    assert total(ledgers, "pairs") == sum(len(segment.positions) * segment.visible for segment in segments)
     assert total(ledgers, "reads") == transformer.rows_read
     assert set(transformer.attention_calls.values()) == {len(engine.forwards)}
     assert len(engine.forwards) <= sum(sum(ledger.steps().values()) for ledger in ledgers)
@@ -133,7 +133,7 @@ def test_a_prefill_counts_once_however_it_is_chunked() -> None:
     assert len(prefills) == 2
     assert ledger.steps()["prefill"] == 1
     assert ledger.rows()["prefill"] == 1088
-    pairs = sum(len(segment.columns) * segment.visible for forward in prefills for segment in forward)
+    pairs = sum(len(segment.positions) * segment.visible for forward in prefills for segment in forward)
     assert [work.pairs for work in ledger.entries if work.kind == "prefill"] == [pairs]
 
 

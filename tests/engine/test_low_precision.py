@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from checkpoints import engine_of, load_recipe, read_golden, small_model, small_recipe
-from unmask.engine.decider import Scripted
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
 from unmask.engine.prompt import Request
+from unmask.engine.unmasking import ForcedTokens
 from unmask.model.transformer import Transformer
 
 VECTORS = ["single_28layers", "single_len40", "single_len96", "single_mqa"]
@@ -31,19 +31,19 @@ def script_of(engine: Engine, vector: dict[str, Any]) -> Script:
     requests, settings = requests_of(vector)
     script: Script = {index: [] for index in range(len(requests))}
     for event in engine.stream(requests, settings):
-        if isinstance(event, StepEvent) and event.columns:
-            script[event.request].append(list(zip(event.columns, event.tokens, strict=True)))
+        if isinstance(event, StepEvent) and event.positions:
+            script[event.request].append(list(zip(event.positions, event.tokens, strict=True)))
     return script
 
 
-def agreement(engine: Engine, vector: dict[str, Any], script: Script) -> Scripted:
+def agreement(engine: Engine, vector: dict[str, Any], script: Script) -> ForcedTokens:
     requests, settings = requests_of(vector)
-    decider = Scripted(script)
-    for event in engine.stream(requests, settings, decider=decider):
+    rule = ForcedTokens(script)
+    for event in engine.stream(requests, settings, rule=rule):
         if not isinstance(event, StepEvent):
             expected = vector["expect"][event.request]["ids"]
             assert event.generation.ids == expected, "forced tokens are the answer in any dtype"
-    return decider
+    return rule
 
 
 @pytest.fixture(scope="module")

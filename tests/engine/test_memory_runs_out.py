@@ -18,10 +18,10 @@ class Narrow(Engine):
 
     slots_that_fit = 2
 
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+    def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
         if slots > self.slots_that_fit:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return super().workspace(slots, columns, block_size)
+        return super().workspace(slots, length, block_size)
 
 
 class Full(Narrow):
@@ -42,13 +42,13 @@ class FullLater(Engine):
 
     failures = 1
 
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
-        return FailingWorkspace(self, slots, columns, block_size)
+    def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
+        return FailingWorkspace(self, slots, length, block_size)
 
 
 class FailingWorkspace(Workspace):
-    def __init__(self, engine: FullLater, slots: int, columns: int, block_size: int) -> None:
-        super().__init__(engine.transformer, slots, columns, block_size)
+    def __init__(self, engine: FullLater, slots: int, length: int, block_size: int) -> None:
+        super().__init__(engine.transformer, slots, length, block_size)
         self.engine = engine
         self.calls = 0
 

@@ -57,7 +57,7 @@ def workspace(request: pytest.FixtureRequest) -> Workspace:
 @pytest.mark.parametrize("path", FORWARDS)
 def test_every_path_of_a_7b_model(workspace: Workspace, path: str) -> None:
     segments = FORWARDS[path]
-    rows = sum(len(segment.columns) for segment in segments)
+    rows = sum(len(segment.positions) for segment in segments)
     with torch.inference_mode():
         hidden = workspace.forward([1] * rows, segments).hidden_TD
         assert (hidden.shape, hidden.dtype) == ((rows, 3584), workspace.transformer.dtype)
@@ -78,7 +78,7 @@ def test_candidates_are_packed_for_one_copy(workspace: Workspace, rows: int, tem
 def test_the_sizes_are_those_of_the_model_card() -> None:
     assert CONFIG.parameters == 7_615_616_512
     assert round(weight_bytes(CONFIG, 2) / (1 << 30), 1) == 14.2
-    assert kv_bytes(CONFIG, slots=1, columns=32768, bytes_per_element=2) == 28 * 2 * 32768 * 4 * 128 * 2
+    assert kv_bytes(CONFIG, slots=1, length=32768, bytes_per_element=2) == 28 * 2 * 32768 * 4 * 128 * 2
     transformer = empty_transformer(CONFIG, META, torch.bfloat16)
     held = [transformer.embedding_VD, transformer.norm_D]
     for layer in transformer.layers:

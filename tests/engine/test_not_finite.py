@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from checkpoints import change_weights, load_engine, small_model, write_small
-from unmask.engine.decider import ByConfidence
 from unmask.engine.decode import Decoder
 from unmask.engine.engine import Engine
 from unmask.engine.policy import Full
-from unmask.engine.row import BlockRules, Row
 from unmask.engine.sampling import Sampler
+from unmask.engine.sequence import BlockSettings, SequenceState
+from unmask.engine.unmasking import ConfidenceRule, UnmaskingWriter
 from unmask.errors import UnmaskError
 
 LAYERS = 4
@@ -123,26 +123,24 @@ def test_the_error_is_one_sentence_with_a_way_out(tmp_path: Path) -> None:
     assert re.fullmatch(r"[^.]*check the weights, or use a wider dtype[^.]*\.", error_of(engine, 5))
 
 
-def test_looking_for_a_broken_layer_leaves_the_decoding_as_it_was() -> None:
+def test_looking_for_a_broken_layer_leaves_the_decoding_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flat draws make the decoder look; what it looks at must not be the row's own keys."""
     engine = small_model(seed=4).engine
     looked: list[int] = []
 
-    class Blind(Decoder):
-        def _first_bad_layer(self, row):
-            looked.append(row.index)
-
-    def answers(decoder_class: type[Decoder]) -> list[list[int]]:
-        rules = BlockRules(32, 8, True, engine.mask_token, frozenset())
-        rows = [Row(index, [1, 2, 3, 4 + index], 60, rules, 2, seed=index) for index in range(3)]
+    def answers() -> list[list[int]]:
+        settings = BlockSettings(32, 8, True, engine.mask_token, frozenset())
+        sequences = [
+            SequenceState(index, [1, 2, 3, 4 + index], 60, settings, 2, seed=index) for index in range(3)
+        ]
         sampler = Sampler(engine.mask_token, temperature=1e6, top_p=1.0)
+        writer = UnmaskingWriter(ConfidenceRule(0.9))
         with torch.inference_mode():
-            decoder = decoder_class(engine.workspace(3, 64, 32), Full(), ByConfidence(0.9), sampler)
-            return [row.answer for row in sorted_rows(decoder.run(rows))]
+            events = list(Decoder(engine.workspace(3, 64, 32), Full(), writer, sampler).run(sequences))
+        finished = [event for event in events if isinstance(event, SequenceState)]
+        return [sequence.answer for sequence in sorted(finished, key=lambda sequence: sequence.index)]
 
-    assert answers(Decoder) == answers(Blind)
+    looking = answers()
+    monkeypatch.setattr(Decoder, "_first_bad_layer", lambda _, sequence: looked.append(sequence.index))
+    assert answers() == looking
     assert looked
-
-
-def sorted_rows(events) -> list[Row]:
-    return sorted((row for row in events if isinstance(row, Row)), key=lambda row: row.index)

@@ -10,14 +10,14 @@ import unmask
 from checkpoints import small_model
 from unmask.engine.forward import Workspace
 from unmask.engine.prefixes import Prefixes, shared
-from unmask.engine.row import BlockRules, Row
+from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.policies.registry import make_policy
 
-RULES = BlockRules(4, 2, True, 99, frozenset())
+RULES = BlockSettings(4, 2, True, 99, frozenset())
 
 
-def row(tokens: list[int], slot: int = 0) -> Row:
-    made = Row(0, tokens, 4, RULES, 1)
+def row(tokens: list[int], slot: int = 0) -> SequenceState:
+    made = SequenceState(0, tokens, 4, RULES, 1)
     made.slot = slot
     return made
 

@@ -10,10 +10,12 @@ import torch
 
 from checkpoints import GOLDEN, load_recipe, small_model
 from unmask import DecodeSpec, ScoreRequest
+from unmask.engine.decode import Decoder
 from unmask.engine.engine import Engine
-from unmask.engine.row import BlockRules, Row
-from unmask.engine.sampling import Candidates, uniform
+from unmask.engine.sampling import Predictions, uniform
 from unmask.engine.schedule import Piece
+from unmask.engine.sequence import BlockSettings, SequenceState
+from unmask.engine.unmasking import ConfidenceRule, UnmaskingWriter
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy
 
@@ -33,7 +35,7 @@ POLICIES = [
 
 def toy() -> Engine:
     engine = small_model(seed=3, logit_scale=2.0, **TOY).engine
-    return Engine(engine.transformer, engine.mask_token, engine.folder, make_policy)
+    return Engine(engine.transformer, engine.mask_token, engine.checkpoint, make_policy)
 
 
 def vector():
@@ -59,42 +61,42 @@ class ChainSampler:
     def __init__(self, mask_token: int) -> None:
         self.mask_token = mask_token
 
-    def read(self, logits: torch.Tensor, pieces: list[Piece]) -> list[Candidates]:
+    def read(self, logits: torch.Tensor, pieces: list[Piece]) -> list[Predictions]:
         logits[:, self.mask_token] = -torch.inf
         probabilities, parts, start = logits.softmax(dim=-1), [], 0
         for piece in pieces:
             rows = probabilities[start : start + len(piece.reads)]
-            draws = [uniform(piece.row.seed, column, len(piece.row.ledger.entries)) for column in piece.reads]
+            draws = [
+                uniform(piece.sequence.seed, column, len(piece.sequence.ledger.entries))
+                for column in piece.reads
+            ]
             tokens = [
                 int(torch.searchsorted(row.cumsum(0), torch.tensor(draw)))
                 for row, draw in zip(rows, draws, strict=True)
             ]
-            parts.append(Candidates(tokens, rows.max(dim=-1).values.tolist()))
+            parts.append(Predictions(tokens, rows.max(dim=-1).values.tolist()))
             start += len(piece.reads)
         return parts
 
 
-class WithinAnswer(Row):
-    """A row that predicts nothing behind its end, as a scored one does."""
-
-    def read_columns(self, kind):
-        return [column for column in super().read_columns(kind) if column < self.end]
-
-
 @torch.inference_mode()
 def test_chain_agrees_with_the_frequencies_of_its_sampler() -> None:
-    from unmask.engine.decider import ByConfidence
-    from unmask.engine.decode import Decoder
-
     engine, prefix, draws = toy(), [0, 1, 2, 3, 4] * 6 + [1], 4000
     assert len(prefix) == 31, "one denoised column, one commit and one column of the next block"
-    rules = BlockRules(32, 8, True, engine.mask_token, frozenset())
-    rows = [WithinAnswer(seed, prefix, 3, rules, 3, seed=seed * 7919 + 1) for seed in range(draws)]
+    settings = BlockSettings(32, 8, True, engine.mask_token, frozenset())
+    sequences = [SequenceState(seed, prefix, 3, settings, 3, seed=seed * 7919 + 1) for seed in range(draws)]
+    for sequence in sequences:
+        sequence.reads_until = sequence.end  # as where targets are scored
     policy = make_policy({"kind": "layer_reuse", "k": 2, "layers": [1], "on": BOTH}, 3)
     decoder = Decoder(
-        engine.workspace(200, 64, 32), policy, ByConfidence(1.0), ChainSampler(engine.mask_token)
+        engine.workspace(200, 64, 32),
+        policy,
+        UnmaskingWriter(ConfidenceRule(1.0)),
+        ChainSampler(engine.mask_token),
     )
-    counts = Counter(tuple(row.answer) for row in decoder.run(rows) if isinstance(row, Row))
+    counts = Counter(
+        tuple(event.answer) for event in decoder.run(sequences) if isinstance(event, SequenceState)
+    )
     targets = list(product(TOY_TOKENS, repeat=3))
     found = engine.score(
         [ScoreRequest(prefix, target) for target in targets], policy=policy, batch_size=len(targets)

@@ -28,12 +28,12 @@ def test_events_tell_every_position_once_and_why(model: Model, prompt: list[int]
             answer = event.generation
             continue
         events.append(event)
-        assert not known.keys() & set(event.columns)
-        known |= zip(event.columns, event.tokens, strict=True)
+        assert not known.keys() & set(event.positions)
+        known |= zip(event.positions, event.tokens, strict=True)
         if event.kind in (Kind.BLOCK, Kind.SUB):
             below = [value for value in event.confidences if value <= spec.threshold]
             assert below == [] or below == [max(event.confidences)]
-            sub_blocks = {column // spec.sub_block_size for column in event.columns}
+            sub_blocks = {column // spec.sub_block_size for column in event.positions}
             assert len(sub_blocks) == 1
         assert all(0 < value <= 1 for value in event.confidences)
         assert event.plan == FULL

@@ -125,7 +125,7 @@ def test_attention_equals_dense_attention(
     cache = KVCache(CONFIG, 6, COLUMNS, CPU, dtype)
     for buffer in (cache.keys_LBKCd[0], cache.values_LBKCd[0]):
         buffer.copy_(torch.randn(buffer.shape, generator=draw) * 2)
-    rows = sum(len(segment.columns) for segment in segments)
+    rows = sum(len(segment.positions) for segment in segments)
     queries = torch.randn(rows, CONFIG.num_heads, CONFIG.head_dim, generator=draw).to(dtype)
     runs = Geometry(segments, cache, dtype, CPU).runs
 
@@ -133,7 +133,7 @@ def test_attention_equals_dense_attention(
 
     start = 0
     for segment in segments:
-        stop = start + len(segment.columns)
+        stop = start + len(segment.positions)
         seen = slice(0, segment.visible)
         expected = dense_attention(
             queries[start:stop],
@@ -153,14 +153,14 @@ def test_attention_scores_are_fp32_inside(name: str) -> None:
     signs = torch.randn(cache.keys_LBKCd[0].shape, generator=draw).sign()
     cache.keys_LBKCd[0].copy_(signs * 200)
     cache.values_LBKCd[0].copy_(torch.randn(signs.shape, generator=draw))
-    rows = sum(len(segment.columns) for segment in segments)
+    rows = sum(len(segment.positions) for segment in segments)
     queries = torch.full((rows, CONFIG.num_heads, CONFIG.head_dim), 200.0, dtype=torch.float16)
     assert 200 * 200 * CONFIG.head_dim > torch.finfo(torch.float16).max
     runs = Geometry(segments, cache, torch.float16, CPU).runs
     found = attend(queries, cache, runs)
     start = 0
     for segment in segments:
-        stop = start + len(segment.columns)
+        stop = start + len(segment.positions)
         seen = slice(0, segment.visible)
         expected = dense_attention(
             queries[start:stop],

@@ -114,7 +114,7 @@ def test_a_policy_that_cannot_act_is_the_baseline(spec: dict[str, Any]) -> None:
 
 def seen(found: Run) -> list[tuple[object, ...]]:
     return [
-        (event.kind, event.plan, event.columns, event.tokens, event.confidences) for event in found.events
+        (event.kind, event.plan, event.positions, event.tokens, event.confidences) for event in found.events
     ]
 
 
@@ -134,8 +134,8 @@ def test_k_1_makes_the_same_forwards() -> None:
     calls: dict[str, list[object]] = {}
 
     class Recording(Engine):
-        def workspace(self, slots: int, columns: int, block_size: int) -> Any:
-            workspace = super().workspace(slots, columns, block_size)
+        def workspace(self, slots: int, length: int, block_size: int) -> Any:
+            workspace = super().workspace(slots, length, block_size)
             forward = workspace.forward
 
             def record(tokens: Any, segments: Any, *rest: Any) -> Any:

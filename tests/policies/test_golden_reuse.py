@@ -66,4 +66,4 @@ def test_a_replayed_step_has_no_rows_in_any_layer_and_writes_one_token() -> None
     without_layers = sum(count for work, count in works if work.attention == empty and work.mlp == empty)
     replays = [event for event in found.events if event.plan.replays_everything]
     assert without_layers == len(replays) > 0
-    assert {len(event.columns) for event in replays} == {1}
+    assert {len(event.positions) for event in replays} == {1}

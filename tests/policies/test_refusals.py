@@ -7,7 +7,7 @@ import pytest
 
 from policy_cases import LAYERS, PROMPTS, one
 from unmask.engine.policy import StepView
-from unmask.engine.step_plan import FULL, Kind, Op, Rows, StepPlan, Unit
+from unmask.engine.step_plan import FULL, Kind, Op, RowSelection, StepPlan, Unit
 from unmask.errors import UnmaskError
 
 C, R, P = Op.COMPUTE, Op.REFRESH, Op.REPLAY
@@ -79,7 +79,7 @@ def test_refresh_of_some_rows_then_replay_of_others(unit: Unit) -> None:
         if view.step == 0:
             return FULL
         if view.step == 1:
-            return StepPlan(ALL[R], unit, rows=Rows(needed(view)))
+            return StepPlan(ALL[R], unit, rows=RowSelection(needed(view)))
         return StepPlan(ALL[P], unit)
 
     with pytest.raises(UnmaskError, match="not refreshed"):
@@ -120,24 +120,24 @@ def test_a_wrong_number_of_operations(count: int) -> None:
 def test_rows_without_a_predecessor_whose_logits_are_read() -> None:
     def answer(view: StepView) -> StepPlan:
         if view.kind is Kind.BLOCK and view.step:
-            return StepPlan(rows=Rows(tuple(view.sub_block)))
+            return StepPlan(rows=RowSelection(tuple(view.sub_block)))
         return FULL
 
     assert "keep the predecessors of masked rows" in refusal(answer)
 
 
 def test_rows_left_out_at_a_first_step() -> None:
-    assert "no keys yet" in refusal(lambda view: StepPlan(rows=Rows(needed(view))))
+    assert "no keys yet" in refusal(lambda view: StepPlan(rows=RowSelection(needed(view))))
 
 
 @pytest.mark.parametrize("extra", [(-1,), (16,), (200,), (0, 0)], ids=str)
 def test_rows_outside_the_step_or_twice(extra: tuple[int, ...]) -> None:
-    assert "do not fit the step" in refusal(lambda _: StepPlan(rows=Rows((*range(16), *extra))))
+    assert "do not fit the step" in refusal(lambda _: StepPlan(rows=RowSelection((*range(16), *extra))))
 
 
 def test_rows_outside_a_sub_block() -> None:
     def answer(view: StepView) -> StepPlan:
-        return StepPlan(rows=Rows(tuple(range(view.block_size))))
+        return StepPlan(rows=RowSelection(tuple(range(view.block_size))))
 
     assert "do not fit the step" in refusal(answer)
 
@@ -145,7 +145,7 @@ def test_rows_outside_a_sub_block() -> None:
 def test_rows_that_run_and_compete() -> None:
     def answer(view: StepView) -> StepPlan:
         every = tuple(range(view.block_size))
-        return StepPlan(rows=Rows(every, every[:3], 1, probe_layer=1))
+        return StepPlan(rows=RowSelection(every, every[:3], 1, probe_layer=1))
 
     assert "do not fit the step" in refusal(answer)
 
@@ -153,10 +153,10 @@ def test_rows_that_run_and_compete() -> None:
 def probed(view: StepView, **changes: object) -> StepPlan:
     """A plan as it is allowed: whole at first, later a choice among rows that were probed."""
     if view.kind is Kind.SUB:
-        return StepPlan(rows=Rows(tuple(view.sub_block), probe_layer=2))
+        return StepPlan(rows=RowSelection(tuple(view.sub_block), probe_layer=2))
     if view.block_steps == 0:
-        return StepPlan(rows=Rows(tuple(range(view.block_size)), probe_layer=2))
-    rows = Rows(needed(view), others(view), min(2, len(others(view))), probe_layer=2)
+        return StepPlan(rows=RowSelection(tuple(range(view.block_size)), probe_layer=2))
+    rows = RowSelection(needed(view), others(view), min(2, len(others(view))), probe_layer=2)
     return StepPlan(rows=replace(rows, **changes))
 
 
@@ -180,7 +180,7 @@ def test_a_choice_among_rows_that_were_not_probed() -> None:
 @pytest.mark.parametrize("layer", [0, LAYERS, -1])
 def test_a_probe_layer_out_of_range(layer: int) -> None:
     def answer(view: StepView) -> StepPlan:
-        return StepPlan(rows=Rows(tuple(range(view.block_size)), probe_layer=layer))
+        return StepPlan(rows=RowSelection(tuple(range(view.block_size)), probe_layer=layer))
 
     assert refusal(answer) == f"The probe layer is {layer}; it must lie between 1 and {LAYERS - 1}."
 

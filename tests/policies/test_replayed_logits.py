@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from policy_cases import BLOCK, LAYERS, PROMPTS, SUBSETS, engine, one, prompt, reuse
-from unmask.engine.decider import ByConfidence
-from unmask.engine.row import Row
-from unmask.engine.sampling import Candidates
+from unmask.engine.sampling import Predictions
+from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import Op, StepPlan, Unit
+from unmask.engine.unmasking import ConfidenceRule
 from unmask.model.geometry import Segment
 
 OPS = {op: (Op.COMPUTE, *(op,) * (LAYERS - 2), Op.COMPUTE) for op in Op}
@@ -63,16 +63,17 @@ def test_a_replayed_attention_writes_no_keys(unit: Unit) -> None:
     assert same == [outer, *[True] * (LAYERS - 2), outer]
 
 
-class Remembering(ByConfidence):
+class Remembering(ConfidenceRule):
     """Keeps the candidates of every step."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__(threshold)
         self.found: list[dict[int, tuple[int, float]]] = []
 
-    def denoised(self, row: Row, columns: Any, found: Candidates) -> Any:
-        self.found.append(dict(zip(columns, zip(found.tokens, found.confidences, strict=True), strict=True)))
-        return super().denoised(row, columns, found)
+    def denoised(self, sequence: SequenceState, positions: Any, predictions: Predictions) -> Any:
+        read = zip(predictions.tokens, predictions.confidences, strict=True)
+        self.found.append(dict(zip(positions, read, strict=True)))
+        return super().denoised(sequence, positions, predictions)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -80,11 +81,11 @@ def test_output_replay_is_to_unmask_again_from_the_old_logits(k: int) -> None:
     """For every subset alike; each replay writes one token and runs no layer."""
     answers = []
     for layers in SUBSETS:
-        decider = Remembering(1.0)
-        found = one(PROMPTS[1], reuse(unit="output", k=k, layers=layers), decider=decider, sub_block_size=8)
+        rule = Remembering(1.0)
+        found = one(PROMPTS[1], reuse(unit="output", k=k, layers=layers), rule=rule, sub_block_size=8)
         old: dict[int, tuple[int, float]] = {}
         replays = 0
-        for (_, event), candidates in zip(found.denoising(), decider.found, strict=True):
+        for (_, event), candidates in zip(found.denoising(), rule.found, strict=True):
             if not event.plan.replays_everything:
                 old = candidates
                 continue
@@ -94,7 +95,7 @@ def test_output_replay_is_to_unmask_again_from_the_old_logits(k: int) -> None:
                 # The hidden states are the same; a head product of fewer rows may round otherwise.
                 assert confidence == pytest.approx(old[column][1], rel=1e-5)
             best = max(candidates, key=lambda column: candidates[column][1])
-            assert (event.columns, event.tokens) == ((best,), (candidates[best][0],))
+            assert (event.positions, event.tokens) == ((best,), (candidates[best][0],))
         ledger = found.generation.ledger
         empty = (0,) * LAYERS
         assert replays == sum(

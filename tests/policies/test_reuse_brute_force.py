@@ -47,7 +47,7 @@ def check(
         steps = expected.run()
         found = one(text, policy, **decode)
         traced = [
-            Step(event.kind.value, dict(zip(event.columns, event.tokens, strict=True)))
+            Step(event.kind.value, dict(zip(event.positions, event.tokens, strict=True)))
             for event in found.events
         ]
         if compare(steps, traced, tally):

@@ -9,19 +9,19 @@ from policy_cases import BLOCK, LAYERS, PROMPTS, Recorder, engine, one, run, tri
 from unmask.engine.engine import Engine
 from unmask.engine.forward import Workspace
 from unmask.engine.policy import StepView
-from unmask.engine.step_plan import FULL, Kind, Rows, StepPlan
+from unmask.engine.step_plan import FULL, Kind, RowSelection, StepPlan
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy
 
 
-def steps(policy: Any, **decode: Any) -> list[tuple[StepView, Rows | None]]:
+def steps(policy: Any, **decode: Any) -> list[tuple[StepView, RowSelection | None]]:
     recorder = Recorder(policy)
     for prompt in PROMPTS:
         one(prompt, recorder, **decode)
     return [(view, plan.rows) for view, plan in zip(recorder.views, recorder.plans, strict=True)]
 
 
-def trimmed(policy: Any, **decode: Any) -> list[tuple[StepView, Rows]]:
+def trimmed(policy: Any, **decode: Any) -> list[tuple[StepView, RowSelection]]:
     """Full-block steps that left rows out."""
     found = [
         (view, rows)
@@ -82,22 +82,22 @@ class Watching(Workspace):
 
     choices = 0
 
-    def _probe(self, stream: Any, segments: Any, layer: int, selection: Any) -> Any:
+    def _select_rows(self, stream: Any, segments: Any, layer: int, selection: Any) -> Any:
         inputs, before = stream.x_TD.double().clone(), _places(stream)
-        result = super()._probe(stream, segments, layer, selection)
+        result = super()._select_rows(stream, segments, layer, selection)
         after = _places(result)
         assert layer == 2
         start = 0
         expected: list[int] = []
         for segment, (always, count) in zip(segments, selection, strict=True):
-            places = before[start : start + len(segment.columns)]
+            places = before[start : start + len(segment.positions)]
             moved = {
                 place: self._moved(place, inputs[start + always + index])
                 for index, place in enumerate(places[always:])
             }
             chosen = sorted(moved, key=lambda place: -moved[place])[:count]
             expected += [*places[:always], *sorted(chosen)]
-            start += len(segment.columns)
+            start += len(segment.positions)
             Watching.choices += bool(0 < count < len(moved))
         assert after == expected
         for place in after:
@@ -117,8 +117,8 @@ def _places(stream: Any) -> list[int]:
 
 
 class WatchingEngine(Engine):
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
-        workspace = Watching(self.transformer, slots, columns, block_size)
+    def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
+        workspace = Watching(self.transformer, slots, length, block_size)
         workspace.record = {}
         return workspace
 
@@ -144,12 +144,12 @@ def test_a_changed_row_that_competed_counts_as_changed_still() -> None:
             self.pending = None
             every = range(view.block_size)
             if view.block_steps == 0:
-                return StepPlan(rows=Rows(tuple(every), probe_layer=2))
+                return StepPlan(rows=RowSelection(tuple(every), probe_layer=2))
             masked = {position - 1 for position in view.masked if position in view.sub_block}
             always = {*view.sub_block, *masked}
             among = tuple(position for position in every if position not in always)
             self.pending = set(view.changed) - always or None
-            return StepPlan(rows=Rows(tuple(sorted(always)), among, 1, probe_layer=2))
+            return StepPlan(rows=RowSelection(tuple(sorted(always)), among, 1, probe_layer=2))
 
     for prompt in PROMPTS:
         one(prompt, Competing(), block_cache=False)

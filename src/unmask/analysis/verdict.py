@@ -28,6 +28,15 @@ from unmask.analysis.words import counted, in_points, join_words, points
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import SuccessSpec
 
+Answer = Literal["confirmed", "rejected", "undecided"]
+LEVEL = 0.95
+JUDGED_BY_INTERVALS = ("too-few-samples", "beyond-ceiling")
+"""Guards that warn of what the intervals show anyway."""
+NOT_PAIRED = (
+    "Imported speeds are totals of accuracy runs; a timing run is needed.",
+    "Imported accuracies come without rows, so differences cannot be paired.",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -52,7 +61,7 @@ class Candidate:
     corrected_speedup: Speedup | None
     loss: Loss | None
 
-    def told(self) -> str:
+    def described(self) -> str:
         """Figures and intervals in words."""
         speed = "no timing"
         if self.speedup:
@@ -72,7 +81,7 @@ def candidates_of(
     Speeds are those of timing runs on the criteria's own task: on another task a policy gains something else.
     """
     group = judged_group(table, experiment, criteria.task)
-    table = replace(table, timings=tuple(one for one in table.timings if one.task == criteria.task))
+    table = replace(table, timings=tuple(timing for timing in table.timings if timing.task == criteria.task))
     control = group.entry(criteria.control) if group else None
     entries = {entry.configuration: entry for entry in group.entries} if group else {}
     timed = [timing.configuration for timing in table.timings_of(experiment)]
@@ -93,20 +102,20 @@ def candidates_of(
 
 def judged_group(table: Table, experiment: str, task: str) -> Group | None:
     """The task's entries; of several limits the one with the most rows."""
-    found = [one for one in table.groups() if (one.experiment.name, one.task) == (experiment, task)]
-    return max(found, key=lambda one: max(entry.rows or 0 for entry in one.entries), default=None)
+    groups = [group for group in table.groups() if (group.experiment.name, group.task) == (experiment, task)]
+    return max(groups, key=lambda group: max(entry.rows or 0 for entry in group.entries), default=None)
 
 
 def loss_of(control: Entry, entry: Entry, level: float = 0.95, corrected: float | None = None) -> Loss | None:
     """How much a configuration loses, paired by row where rows are on disk."""
     strict = level if corrected is None else corrected
-    pair, wide_pair = (difference(control, entry, one) for one in (level, strict))
+    pair, wide_pair = (difference(control, entry, each) for each in (level, strict))
     if pair is None or wide_pair is None:
         if not (control.rows and entry.rows):
             return None
         plain, wide = (
-            unpaired_interval(entry.value, entry.rows, control.value, control.rows, one)
-            for one in (level, strict)
+            unpaired_interval(entry.value, entry.rows, control.value, control.rows, each)
+            for each in (level, strict)
         )
         return Loss(control.value - entry.value, plain, wide, entry.rows, None, paired=False)
     return Loss(
@@ -123,101 +132,99 @@ def _turned(interval: Interval) -> Interval:
     return Interval(-interval.high, -interval.low, interval.level, interval.method)
 
 
-def asked(criteria: SuccessSpec) -> str:
+def goal_of(criteria: SuccessSpec) -> str:
     """What would confirm the hypothesis."""
     bounds = criteria.confirm
     return f"faster than {bounds.speedup:g}x, losing less than {points(bounds.drop)} on {criteria.task}"
 
 
-def confirms(one: Candidate, criteria: SuccessSpec) -> bool:
+def confirms(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether a candidate is certainly faster than asked for and certainly loses less than allowed."""
     bounds = criteria.confirm
-    if one.corrected_speedup is None or one.loss is None or not one.loss.paired:
+    if candidate.corrected_speedup is None or candidate.loss is None or not candidate.loss.paired:
         return False
-    return one.corrected_speedup.low > bounds.speedup and one.loss.corrected.high < bounds.drop
+    return candidate.corrected_speedup.low > bounds.speedup and candidate.loss.corrected.high < bounds.drop
 
 
-def could_confirm(one: Candidate, criteria: SuccessSpec) -> bool:
+def could_confirm(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether more data could still make a candidate meet the criterion."""
     bounds = criteria.confirm
-    fast = one.corrected_speedup is None or one.corrected_speedup.high > bounds.speedup
-    return fast and (one.loss is None or one.loss.corrected.low < bounds.drop)
+    fast = candidate.corrected_speedup is None or candidate.corrected_speedup.high > bounds.speedup
+    return fast and (candidate.loss is None or candidate.loss.corrected.low < bounds.drop)
 
 
-def rejects(one: Candidate, criteria: SuccessSpec) -> bool:
+def rejects(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether a candidate is certainly too slow, or certainly loses too much."""
     bounds = criteria.reject
     if bounds is None:
         return False
-    slow = one.speedup is not None and one.speedup.high < bounds.speedup
-    return slow or (one.loss is not None and one.loss.paired and one.loss.interval.low > bounds.drop)
+    slow = candidate.speedup is not None and candidate.speedup.high < bounds.speedup
+    return slow or (
+        candidate.loss is not None and candidate.loss.paired and candidate.loss.interval.low > bounds.drop
+    )
 
 
 def missing(
-    found: tuple[Candidate, ...], waiting: Iterable[Planned], criteria: SuccessSpec, level: float
+    candidates: tuple[Candidate, ...], waiting: Iterable[Planned], criteria: SuccessSpec, level: float
 ) -> Iterator[str]:
     """What it would take to decide, one sentence each."""
     unfinished = [str(run) for run in waiting]
     if unfinished:
         yield f"{counted(len(unfinished), 'planned run')} without a result: {join_words(unfinished)}."
-    untimed = [one.configuration for one in found if one.speedup is None]
+    untimed = [candidate.configuration for candidate in candidates if candidate.speedup is None]
     if untimed:
         yield (
             f"No timing run on {criteria.task} holds {join_words(untimed)} beside the control {criteria.control}."
         )
-    strict = bonferroni_level(level, len(found))
-    hopeful = [one for one in found if could_confirm(one, criteria)]
+    strict = bonferroni_level(level, len(candidates))
+    hopeful = [candidate for candidate in candidates if could_confirm(candidate, criteria)]
     over = [
-        one for one in hopeful if one.loss and one.loss.paired and one.loss.value >= criteria.confirm.drop
+        candidate
+        for candidate in hopeful
+        if candidate.loss and candidate.loss.paired and candidate.loss.value >= criteria.confirm.drop
     ]
     if over:
-        told = join_words(f"{one.configuration} ({points(one.loss.value)})" for one in over if one.loss)
-        yield f"More rows: so far {told} lose more than allowed, but not beyond their error."
-    for one in hopeful:
-        if one not in over:
-            yield from _rows_missing(one, criteria, strict)
-        yield from _rounds_missing(one, criteria)
-    if found and criteria.reject is None and not hopeful:
+        losses = join_words(
+            f"{candidate.configuration} ({points(candidate.loss.value)})"
+            for candidate in over
+            if candidate.loss
+        )
+        yield f"More rows: so far {losses} lose more than allowed, but not beyond their error."
+    for candidate in hopeful:
+        if candidate not in over:
+            yield from _rows_missing(candidate, criteria, strict)
+        yield from _rounds_missing(candidate, criteria)
+    if candidates and criteria.reject is None and not hopeful:
         yield "The recipe does not say when to reject; give [success] a reject table."
 
 
-def _rows_missing(one: Candidate, criteria: SuccessSpec, level: float) -> Iterator[str]:
-    loss, allowed = one.loss, criteria.confirm.drop
+def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> Iterator[str]:
+    loss, allowed = candidate.loss, criteria.confirm.drop
     if loss is None:
-        yield f"{one.configuration} has no result on {criteria.task} beside the control {criteria.control}."
+        yield f"{candidate.configuration} has no result on {criteria.task} beside the control {criteria.control}."
         return
     if not loss.paired:
-        yield f"The rows of {one.configuration} are not on disk, so its loss is not paired; run it again."
+        yield f"The rows of {candidate.configuration} are not on disk, so its loss is not paired; run it again."
         return
     if loss.corrected.high < allowed:
         return
     changed = careful_discordance(loss.discordant, loss.rows) if loss.discordant is not None else None
     if not changed:
-        yield f"{one.configuration}: more rows; {loss.rows:,} are too few for {points(allowed)}."
+        yield f"{candidate.configuration}: more rows; {loss.rows:,} are too few for {points(allowed)}."
         return
     needed = max(loss.rows + 1, samples_for_margin(min(1.0, allowed - loss.value), changed, level))
     yield (
-        f"{one.configuration}: about {needed:,} rows, if it loses {points(loss.value)} in truth and "
+        f"{candidate.configuration}: about {needed:,} rows, if it loses {points(loss.value)} in truth and "
         f"{changed:.0%} of the rows change ({loss.rows:,} so far)."
     )
 
 
-def _rounds_missing(one: Candidate, criteria: SuccessSpec) -> Iterator[str]:
-    speed = one.corrected_speedup
+def _rounds_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
+    speed = candidate.corrected_speedup
     if speed is not None and speed.low <= criteria.confirm.speedup < speed.high:
         left = f"leave {speed.low:.2f}x to {speed.high:.2f}x" if speed.bounded else "give no interval"
         leave = left.replace("leave", "leaves").replace("give", "gives") if speed.rounds == 1 else left
-        yield f"{one.configuration}: more rounds of the timing run; {counted(speed.rounds, 'round')} {leave}."
-
-
-Answer = Literal["confirmed", "rejected", "undecided"]
-LEVEL = 0.95
-JUDGED_BY_INTERVALS = ("too-few-samples", "beyond-ceiling")
-"""Guards that warn of what the intervals show anyway."""
-NOT_PAIRED = (
-    "Imported speeds are totals of accuracy runs; a timing run is needed.",
-    "Imported accuracies come without rows, so differences cannot be paired.",
-)
+        yield f"{candidate.configuration}: more rounds of the timing run; {counted(speed.rounds, 'round')} {leave}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,45 +252,46 @@ def verdict(
     criteria = about.success
     if criteria is None:
         raise UnmaskError(f"The experiment {experiment} has no criteria; give its recipe a [success] table.")
-    found = candidates_of(table, experiment, criteria, level)
+    candidates = candidates_of(table, experiment, criteria, level)
     if about.foreign:
-        reason = f"Imported figures cannot decide whether any candidate is {asked(criteria)}."
-        return Verdict(experiment, "undecided", reason, found, NOT_PAIRED, criteria, level)
-    told = run_guards(table) if findings is None else findings
-    barred = _barred(told, experiment, criteria)
-    basis = _basis(table, experiment, found, criteria)
+        reason = f"Imported figures cannot decide whether any candidate is {goal_of(criteria)}."
+        return Verdict(experiment, "undecided", reason, candidates, NOT_PAIRED, criteria, level)
+    barred = _barred(run_guards(table) if findings is None else findings, experiment, criteria)
+    basis = _basis(table, experiment, candidates, criteria)
 
     def answered(answer: Answer, reason: str, needed: tuple[str, ...] = ()) -> Verdict:
-        told = " ".join(part for part in (reason, basis) if part)
-        return Verdict(experiment, answer, told, found, needed, criteria, level, basis)
+        sentences = " ".join(part for part in (reason, basis) if part)
+        return Verdict(experiment, answer, sentences, candidates, needed, criteria, level, basis)
 
-    good = [one for one in found if confirms(one, criteria)]
-    sound = [one for one in good if not {one.configuration, criteria.control} & barred.keys()]
+    good = [candidate for candidate in candidates if confirms(candidate, criteria)]
+    sound = [
+        candidate for candidate in good if not {candidate.configuration, criteria.control} & barred.keys()
+    ]
     if sound:
         return answered("confirmed", _success(sound, criteria))
-    failed = bool(found) and all(rejects(one, criteria) for one in found)
-    concerned = {criteria.control, *(one.configuration for one in found)} & barred.keys()
+    failed = bool(candidates) and all(rejects(candidate, criteria) for candidate in candidates)
+    concerned = {criteria.control, *(candidate.configuration for candidate in candidates)} & barred.keys()
     if failed and not concerned:
-        return answered("rejected", _failure(found, criteria))
-    doubtful = list(found) if failed else good
+        return answered("rejected", _failure(candidates, criteria))
+    doubtful = list(candidates) if failed else good
     needed = (
         *_doubts(doubtful, barred),
-        *missing(found, (*about.missing, *about.retracted), criteria, level),
+        *missing(candidates, (*about.missing, *about.retracted), criteria, level),
     )
-    reason = f"{_failure(found, criteria)[:-1]}, but the figures are not sound." if failed else ""
-    return answered("undecided", reason or _open(found, good, criteria), needed)
+    reason = f"{_failure(candidates, criteria)[:-1]}, but the figures are not sound." if failed else ""
+    return answered("undecided", reason or _open(candidates, good, criteria), needed)
 
 
-def _basis(table: Table, experiment: str, found: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
+def _basis(table: Table, experiment: str, candidates: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
     """What was timed, and that only a part of the rows was asked."""
-    told = []
-    timed = join_words(one.speedup.source for one in found if one.speedup is not None)
+    sentences = []
+    timed = join_words(candidate.speedup.source for candidate in candidates if candidate.speedup is not None)
     if timed:
-        told.append(f"Timed: {timed}.")
+        sentences.append(f"Timed: {timed}.")
     group = judged_group(table, experiment, criteria.task)
     if group is not None and group.limit is not None:
-        told.append(f"Losses are those of {group.name}, not of all rows.")
-    return " ".join(told)
+        sentences.append(f"Losses are those of {group.name}, not of all rows.")
+    return " ".join(sentences)
 
 
 def _barred(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec) -> dict[str, str]:
@@ -300,34 +308,35 @@ def _barred(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec)
 
 
 def _success(sound: list[Candidate], criteria: SuccessSpec) -> str:
-    best = max(sound, key=lambda one: one.speedup.value if one.speedup else 0.0)
-    names = join_words(one.configuration for one in sound)
-    return f"{names}: {asked(criteria)}. The fastest: {best.told()}."
+    best = max(sound, key=lambda candidate: candidate.speedup.value if candidate.speedup else 0.0)
+    names = join_words(candidate.configuration for candidate in sound)
+    return f"{names}: {goal_of(criteria)}. The fastest: {best.described()}."
 
 
-def _failure(found: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
+def _failure(candidates: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
     bounds = criteria.reject
     limit = f"slower than {bounds.speedup:g}x or loses more than {points(bounds.drop)}" if bounds else "out"
-    return f"Every candidate is {limit}: {'; '.join(one.told() for one in found)}."
+    return f"Every candidate is {limit}: {'; '.join(candidate.described() for candidate in candidates)}."
 
 
-def _open(found: tuple[Candidate, ...], good: list[Candidate], criteria: SuccessSpec) -> str:
-    if not found:
+def _open(candidates: tuple[Candidate, ...], good: list[Candidate], criteria: SuccessSpec) -> str:
+    if not candidates:
         return f"No candidate has a result on {criteria.task}."
     if good:
-        return f"{join_words(one.configuration for one in good)}: {asked(criteria)}, but the figures are not sound."
-    hopeful = [one for one in found if could_confirm(one, criteria)]
+        names = join_words(candidate.configuration for candidate in good)
+        return f"{names}: {goal_of(criteria)}, but the figures are not sound."
+    hopeful = [candidate for candidate in candidates if could_confirm(candidate, criteria)]
     if not hopeful:
-        told = "; ".join(one.told() for one in found)
-        return f"No candidate can still be {asked(criteria)}, but not all of them are rejected: {told}."
-    told = "; ".join(one.told() for one in hopeful)
-    return f"The intervals do not decide whether any candidate is {asked(criteria)}: {told}."
+        figures = "; ".join(candidate.described() for candidate in candidates)
+        return f"No candidate can still be {goal_of(criteria)}, but not all of them are rejected: {figures}."
+    figures = "; ".join(candidate.described() for candidate in hopeful)
+    return f"The intervals do not decide whether any candidate is {goal_of(criteria)}: {figures}."
 
 
 def _doubts(good: list[Candidate], barred: dict[str, str]) -> list[str]:
     if not good:
         return []
-    names = {one.configuration for one in good}
+    names = {candidate.configuration for candidate in good}
     guards = join_words(guard for name, guard in barred.items() if name in names) or join_words(
         barred.values()
     )

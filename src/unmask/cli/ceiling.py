@@ -2,14 +2,11 @@
 
 import json
 import math
-import zipfile
-import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +15,7 @@ from unmask.cost import DEVICES, Device
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
+from unmask.policies.calibration import recorded_steps
 from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
 from unmask.policies.rehearsal import Script
 from unmask.policies.text import read_policy
@@ -78,7 +76,7 @@ def ceiling(
         )
     script = Script(prompt_tokens, new_tokens, config.block_size, sub_block_size, block_cache)
     if trace:
-        unmasked, leftmost = _recorded(trace)
+        unmasked, leftmost = recorded_steps(trace)
         script = replace(script, unmasked=unmasked, leftmost=leftmost)
     specs = [read_policy(text) for text in policies]
     on = _device(device, flops, bandwidth)
@@ -88,21 +86,6 @@ def ceiling(
         click.echo(json.dumps(_document(policies, found, equal, on, config)))
     else:
         _show(policies, found, equal, on)
-
-
-def _recorded(trace: Path) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    refusal = UnmaskError(f"{trace} is no trace; write one with `unmask probe --output {trace}`.")
-    try:
-        with trace.open("rb") as file, np.load(file) as content:
-            unmasked, leftmost = content["unmasked"], content["leftmost"]
-    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error):
-        raise refusal from None
-    typed = np.issubdtype(unmasked.dtype, np.integer) and leftmost.dtype == bool
-    if not typed or unmasked.ndim != 1 or unmasked.shape != leftmost.shape:
-        raise refusal
-    if not len(unmasked) or unmasked.min() < 1:
-        raise refusal
-    return tuple(unmasked.tolist()), tuple(leftmost.tolist())
 
 
 def _device(name: str, flops: float | None, bandwidth: float | None) -> Device:

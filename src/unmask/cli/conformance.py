@@ -15,7 +15,7 @@ from rich.table import Table
 from unmask.conformance.vectors import Vector, read_vectors
 
 if TYPE_CHECKING:
-    from unmask.conformance.check import Outcome
+    from unmask.conformance.check import VectorCheck
 
 FP32 = "float32"
 PLAIN_WIDTH = 160
@@ -48,7 +48,7 @@ def conformance(ctx: click.Context, folder: Path, device: str | None, dtype: str
     ctx.exit(1 if dtype == FP32 and any(outcome.failed for outcome in outcomes) else 0)
 
 
-def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["Outcome"]:
+def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["VectorCheck"]:
     from unmask.conformance.check import check
     from unmask.model.device import choose_device, choose_dtype
 
@@ -62,19 +62,19 @@ def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["Outcome
         ]
 
 
-def _counts(outcomes: list["Outcome"]) -> dict[str, int]:
+def _counts(outcomes: list["VectorCheck"]) -> dict[str, int]:
     different = sum(outcome.failed for outcome in outcomes)
     return {"equal": len(outcomes) - different, "different": different}
 
 
-def _agreement(outcomes: list["Outcome"]) -> dict[str, int]:
+def _agreement(outcomes: list["VectorCheck"]) -> dict[str, int]:
     return {
         "positions": sum(outcome.positions or 0 for outcome in outcomes),
         "agreed": sum(outcome.agreed or 0 for outcome in outcomes),
     }
 
 
-def _document(outcomes: list["Outcome"], dtype: str) -> dict[str, Any]:
+def _document(outcomes: list["VectorCheck"], dtype: str) -> dict[str, Any]:
     agreement = {} if dtype == FP32 else _agreement(outcomes)
     return {
         "dtype": dtype,
@@ -84,7 +84,7 @@ def _document(outcomes: list["Outcome"], dtype: str) -> dict[str, Any]:
     }
 
 
-def _show(outcomes: list["Outcome"], dtype: str) -> None:
+def _show(outcomes: list["VectorCheck"], dtype: str) -> None:
     """A table, and one line that sums it up."""
     forced = dtype != FP32
     table = Table(box=SIMPLE, pad_edge=False)
@@ -109,7 +109,7 @@ def _show(outcomes: list["Outcome"], dtype: str) -> None:
         )
 
 
-def _cells(outcome: "Outcome", forced: bool) -> list[str]:
+def _cells(outcome: "VectorCheck", forced: bool) -> list[str]:
     margin = outcome.smallest_margin
     cells = [
         outcome.vector,

@@ -1,8 +1,8 @@
-"""`unmask generate`: answers prompts with a checkpoint."""
+"""`unmask generate`: answers prompts with a checkpoint, as text for people or JSON for programs."""
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,106 +11,96 @@ import click
 import msgspec
 from rich.console import Console
 
-from unmask.cli import results
-from unmask.cli.decoding import Bar, Decoded, Silent, decode
-from unmask.cli.live import LiveView, printable
+from unmask.cli.live import AnswerBar, Decoded, LiveView, Silent, decode, printable
 from unmask.cli.loading import load_with_bar
-from unmask.cli.options import decode_options, decode_spec
-from unmask.cli.prompts import Encoder, Item, from_arguments, from_lines
-from unmask.model.checkpoint import open_checkpoint
-from unmask.model.hub import EMBEDDED, find_checkpoint
+from unmask.cli.options import (
+    CheckpointOptions,
+    batch_option,
+    check_writable,
+    checkpoint_options,
+    decode_options,
+    decode_spec,
+    hint_at_chat,
+)
+from unmask.cli.prompts import NumberedRequest, encoded, holds_text, prompt_options, read_prompts
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.store.files import write_atomically
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from unmask.cli.decoding import View
+    from unmask.cli.live import View
     from unmask.engine.engine import Engine
 
 
 @click.command()
-@click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@click.option(
-    "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
-)
-@click.option("--revision", help="Branch, tag or commit of a hub id.")
-@click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable.")
-@click.option("--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input.")
+@prompt_options
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write answers as JSON lines, all or none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--chat/--raw", default=None, help="Apply the chat template to text or not. [if there is one]")
+@checkpoint_options
 @decode_options
 @click.option(
     "--policy", metavar="POLICY", help="What to reuse, e.g. layer_reuse:k=2,layers=middle. [nothing]"
 )
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=16, show_default=True, help="Rows together."
-)
-@click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
-@click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]")
-@click.option("--mask-token-id", type=int, help="Mask token, where the checkpoint names none.")
+@batch_option
 def generate(
     prompts: tuple[str, ...],
-    model: str,
-    revision: str | None,
     ids: tuple[str, ...],
     source: str | None,
+    chat: bool | None,
     output: Path | None,
     as_json: bool,
-    chat: bool | None,
     decode_file: Path | None,
     policy: str | None,
     batch_size: int,
-    device: str | None,
-    dtype: str | None,
-    mask_token_id: int | None,
     **flags: Any,
 ) -> None:
     """Answer prompts with a checkpoint.
 
     A prompt is text, token ids (--ids) or a line of a JSON lines file (--input) such as
     {"prompt": "Hello", "id": "a", "max_new_tokens": 64, "seed": 1}, where the prompt is text, a list of
-    token ids or a list of chat messages. On a terminal a single answer is shown while it is unmasked.
+    token ids or a list of chat messages. Text is given to the model as it stands; --chat puts it through the
+    checkpoint's chat template, as messages always are. On a terminal a single answer is shown while it is unmasked.
 
     \b
     Examples:
-      unmask generate "Why is the sky blue?" --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
+      unmask generate "Why is the sky blue?" --chat --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask generate --ids 1,2,3 --model path/to/checkpoint --max-new-tokens 64 --threshold 0.8
       unmask generate --input prompts.jsonl --output answers.jsonl --model path/to/checkpoint
       unmask generate "Hello" --policy layer_reuse:k=2,unit=residual --model path/to/checkpoint
       unmask generate "Hello" --json --model path/to/checkpoint | jq .answers[0].text
     """
-    if sum(map(bool, (prompts, ids, source))) != 1:
-        raise click.UsageError("Give prompts in one way: as arguments, with --ids, or with --input.")
+    options = CheckpointOptions.taken_from(flags)
+    requests = read_prompts(prompts, ids, source)
     if output:
-        results.check_writable(output)
+        check_writable(output)
     spec = decode_spec(decode_file, flags)
     reuse = read_policy(policy) if policy else None
-    items = from_lines(source) if source else from_arguments(prompts, ids)
-    checkpoint = open_checkpoint(find_checkpoint(model, revision))
+    checkpoint = options.opened()
     spec.resolved_block_size(checkpoint.config.block_size)
-    encoder = Encoder(checkpoint, chat, mask_token_id)
     if spec.stop_strings:
-        encoder.tokenizer  # noqa: B018 (says now, not after loading, that there is none)
-    items = [encoder.encoded(item) for item in items]
-    engine = load_with_bar(checkpoint, device, dtype, mask_token_id)
-    with _view(engine, items, spec, quiet=as_json or bool(output or source)) as view:
-        decoded = decode(engine, items, spec, reuse, batch_size, view)
+        checkpoint.tokenizer  # noqa: B018 (says now, not after loading, that there is none)
+    with_ids = encoded(requests, checkpoint, options, chat)
+    engine = load_with_bar(checkpoint, options.device, options.dtype, options.mask_token_id)
+    if holds_text(requests) and not as_json:
+        hint_at_chat(checkpoint, chat)
+    with _view(engine, with_ids, spec, quiet=as_json or bool(output or source)) as view:
+        decoded = decode(engine, with_ids, spec, reuse, batch_size, view)
     _show(decoded, engine, spec, reuse, output, as_json, lines=bool(source))
 
 
 def _view(
-    engine: "Engine", items: list[Item], spec: DecodeSpec, quiet: bool
+    engine: "Engine", requests: list[NumberedRequest], spec: DecodeSpec, quiet: bool
 ) -> "AbstractContextManager[View]":
     """One answer on a terminal is watched; many have a bar."""
     stdout, stderr = Console(), Console(stderr=True)
-    budgets = [item.request.max_new_tokens or spec.max_new_tokens for item in items]
-    if len(items) == 1 and stdout.is_terminal and not quiet:
+    budgets = [numbered.request.max_new_tokens or spec.max_new_tokens for numbered in requests]
+    if len(requests) == 1 and stdout.is_terminal and not quiet:
         block = spec.resolved_block_size(engine.config.block_size)
-        prompt = len(items[0].request.prompt)
+        prompt = len(requests[0].request.prompt)
         return LiveView(stdout, _as_text(engine), prompt, block, budgets[0])
-    return Bar(budgets) if stderr.is_terminal else nullcontext(Silent())
+    return AnswerBar(budgets) if stderr.is_terminal else nullcontext(Silent())
 
 
 def _as_text(engine: "Engine") -> Callable[[list[int]], str]:
@@ -129,9 +119,9 @@ def _show(
     as_json: bool,
     lines: bool,
 ) -> None:
-    answers = results.answers(decoded)
+    answers = _answers(decoded)
     if output:
-        results.write_atomically(output, results.as_lines(answers))
+        write_atomically(output, _as_lines(answers))
     if as_json:
         document = {
             "model": str(engine.folder),
@@ -140,13 +130,37 @@ def _show(
             "decode": msgspec.to_builtins(spec),
             "policy": msgspec.to_builtins(reuse),
             "answers": answers,
-            **results.measured(decoded),
+            "tokens": decoded.tokens,
+            "seconds": decoded.seconds,
+            "tokens_per_second": decoded.tokens_per_second,
+            "steps": decoded.steps(),
         }
         click.echo(json.dumps(document, ensure_ascii=False))
         return
     if not output:
-        click.echo(results.as_lines(answers) if lines else _texts(decoded), nl=not lines)
-    click.echo(results.summary(decoded), err=True)
+        click.echo(_as_lines(answers) if lines else _texts(decoded), nl=not lines)
+    click.echo(_summary(decoded), err=True)
+
+
+def _answers(decoded: Decoded) -> list[dict[str, Any]]:
+    """One JSON object for each answer."""
+    return [
+        {
+            "id": numbered.id,
+            "text": generation.text,
+            "ids": generation.ids,
+            "finish_reason": generation.finish_reason,
+            "prompt_tokens": len(numbered.request.prompt),
+            "batch_size": generation.batch_size,
+            "ledger": generation.ledger.as_dict(),
+        }
+        for numbered, generation in zip(decoded.requests, decoded.generations, strict=True)
+    ]
+
+
+def _as_lines(values: Iterable[dict[str, Any]]) -> str:
+    """JSON lines."""
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 
 
 def _texts(decoded: Decoded) -> str:
@@ -160,3 +174,18 @@ def _texts(decoded: Decoded) -> str:
     if len(texts) == 1:
         return texts[0]
     return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(texts, 1))
+
+
+def _summary(decoded: Decoded) -> str:
+    """One line: tokens, speed, forwards by kind, how the answers ended."""
+    steps = decoded.steps()
+    kinds = ", ".join(f"{count} {kind}" for kind, count in steps.items() if count)
+    reasons = [generation.finish_reason for generation in decoded.generations]
+    ends = ", ".join(
+        reason if len(reasons) == 1 else f"{reasons.count(reason)} {reason}"
+        for reason in dict.fromkeys(reasons)
+    )
+    return (
+        f"{decoded.tokens} tokens in {decoded.seconds:.2f} s ({decoded.tokens_per_second:.1f} tokens/s), "
+        f"{sum(steps.values())} forwards ({kinds}), finished by {ends}"
+    )

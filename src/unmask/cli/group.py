@@ -158,7 +158,7 @@ def app(ctx: click.Context) -> None:
 
     \b
     Examples:
-      unmask generate "Why is the sky blue?" --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
+      unmask generate "Why is the sky blue?" --chat --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask info path/to/checkpoint
       unmask conformance tests/golden
     """

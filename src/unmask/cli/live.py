@@ -1,25 +1,179 @@
-"""Unmasking as it happens: a block's positions turn from glyphs into text, newly known ones stand out.
+"""Runs a decoding for a verb and shows it as it happens: a bar for many answers, the unmasking of a single one.
 
-Knows columns, tokens and a terminal. It does not know how the positions were chosen.
+Knows events and a terminal: a block's positions turn from glyphs into text, newly known ones stand out. What is
+drawn is outside the clock. It does not know how the positions were chosen.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import groupby
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from unmask.cli.prompts import NumberedRequest
+from unmask.spec import AnyPolicySpec, DecodeSpec
+
 if TYPE_CHECKING:
-    from unmask.engine.events import Finished, StepEvent
+    from unmask.engine.engine import Engine
+    from unmask.engine.events import Finished, Generation, StepEvent
+
+    Event: TypeAlias = StepEvent | Finished
 
 MASK_GLYPH = "░"
 FRAME_SECONDS = 1 / 20
 FOOTER_LINES = 2
+
+
+class View(Protocol):
+    """Something that shows a decoding while it runs."""
+
+    def step(self, event: "StepEvent") -> None:
+        """Show a step."""
+        ...
+
+    def finished(self, event: "Finished") -> None:
+        """Show that an answer is whole."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Answers in the order of their prompts."""
+
+    requests: Sequence[NumberedRequest]
+    generations: Sequence["Generation"]
+    seconds: float
+    """Time of the decoding alone: no loading, no encoding, no drawing."""
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all answers."""
+        return sum(len(generation.ids) for generation in self.generations)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed of the decoding alone."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def steps(self) -> dict[str, int]:
+        """Steps by kind, summed over the answers."""
+        total: dict[str, int] = {}
+        for generation in self.generations:
+            for kind, count in generation.ledger.steps().items():
+                total[kind] = total.get(kind, 0) + count
+        return total
+
+
+def decode(
+    engine: "Engine",
+    requests: Sequence[NumberedRequest],
+    spec: DecodeSpec,
+    policy: AnyPolicySpec | None,
+    batch_size: int,
+    view: View,
+) -> Decoded:
+    """Answer all requests; the clock stops while the view draws."""
+    from unmask.engine.events import collect
+
+    stream = engine.stream([numbered.request for numbered in requests], spec, policy, batch_size)
+    shown = _Shown(stream, view)
+    return Decoded(requests, collect(shown), shown.seconds)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The events of a stream, each shown before it is passed on, and the time that the stream took."""
+
+    events: "Iterator[Event]"
+    view: View
+    seconds: float = 0.0
+
+    def __iter__(self) -> "Iterator[Event]":
+        from unmask.engine.events import Finished
+
+        while True:
+            start = time.perf_counter()
+            event = next(self.events, None)
+            self.seconds += time.perf_counter() - start
+            if event is None:
+                return
+            if isinstance(event, Finished):
+                self.view.finished(event)
+            else:
+                self.view.step(event)
+            yield event
+
+
+class Silent:
+    """Shows nothing."""
+
+    def step(self, event: "StepEvent") -> None:
+        """Nothing to show."""
+
+    def finished(self, event: "Finished") -> None:
+        """Nothing to show."""
+
+
+class AnswerBar(AbstractContextManager["AnswerBar"]):
+    """Answers done, tokens, tokens per second and time left, on standard error."""
+
+    def __init__(self, budgets: Sequence[int]) -> None:
+        self.budgets = budgets
+        """Most tokens of each answer: what progress is measured in, as an answer may end early."""
+        self.tokens = [0] * len(budgets)
+        self.whole: set[int] = set()
+        self.start = time.perf_counter()
+        self.progress = Progress(
+            TextColumn("{task.fields[answers]} answers"),
+            BarColumn(),
+            TextColumn("{task.fields[tokens]} tokens, {task.fields[speed]:.1f} tokens/s,"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self.task = self.progress.add_task("", total=sum(budgets), answers="", tokens=0, speed=0.0)
+
+    def __enter__(self) -> "AnswerBar":
+        self.progress.start()
+        self._show()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def step(self, event: "StepEvent") -> None:
+        """Count the positions made known, within the answer's budget."""
+        index = event.request
+        self.tokens[index] = min(self.tokens[index] + len(event.positions), self.budgets[index])
+        self._show()
+
+    def finished(self, event: "Finished") -> None:
+        """Count an answer, with the tokens that it has in the end."""
+        self.whole.add(event.request)
+        self.tokens[event.request] = len(event.generation.ids)
+        self._show()
+
+    def _show(self) -> None:
+        seconds = time.perf_counter() - self.start
+        tokens = sum(self.tokens)
+        saved = sum(self.budgets[index] - self.tokens[index] for index in self.whole)
+        self.progress.update(
+            self.task,
+            completed=tokens + saved,
+            answers=f"{len(self.whole)}/{len(self.budgets)}",
+            tokens=tokens,
+            speed=tokens / seconds if seconds else 0.0,
+        )
 
 
 class LiveView(AbstractContextManager["LiveView"]):
@@ -34,7 +188,7 @@ class LiveView(AbstractContextManager["LiveView"]):
         self.block = block
         self.known: dict[int, int] = {}
         self.fresh: set[int] = set()
-        """Columns that became known since the last frame."""
+        """Positions that became known since the last frame."""
         self.footer = "reading the prompt"
         self._drawn = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True)
@@ -51,8 +205,8 @@ class LiveView(AbstractContextManager["LiveView"]):
 
     def step(self, event: "StepEvent") -> None:
         """Take in a step, and draw if the last frame is old enough."""
-        self.known.update(zip(event.columns, event.tokens, strict=True))
-        self.fresh.update(event.columns)
+        self.known.update(zip(event.positions, event.tokens, strict=True))
+        self.fresh.update(event.positions)
         forwards = event.step + 1
         self.footer = (
             f"step {forwards} ({event.kind.value}) | {len(self.known)} tokens | "
@@ -67,31 +221,31 @@ class LiveView(AbstractContextManager["LiveView"]):
 
     def text(self) -> Text:
         """Everything up to the end of the current block."""
-        frontier = self.first
-        while frontier in self.known:
-            frontier += 1
+        known_until = self.first
+        while known_until in self.known:
+            known_until += 1
         shown = Text()
-        settled = min((column for column in self.fresh if column < frontier), default=frontier)
+        settled = min((position for position in self.fresh if position < known_until), default=known_until)
         before = self._decoded(range(self.first, settled))
         shown.append(before)
-        shown.append(self._decoded(range(self.first, frontier)).removeprefix(before), style="bold green")
-        stop = min((frontier // self.block + 1) * self.block, self.end)
-        for style, columns in groupby(range(frontier, stop), key=self._style):
-            shown.append(self._part(list(columns)), style=style)
+        shown.append(self._decoded(range(self.first, known_until)).removeprefix(before), style="bold green")
+        stop = min((known_until // self.block + 1) * self.block, self.end)
+        for style, positions in groupby(range(known_until, stop), key=self._style):
+            shown.append(self._part(list(positions)), style=style)
         return shown
 
-    def _style(self, column: int) -> str:
-        if column not in self.known:
+    def _style(self, position: int) -> str:
+        if position not in self.known:
             return "dim"
-        return "bold green" if column in self.fresh else "cyan"
+        return "bold green" if position in self.fresh else "cyan"
 
-    def _part(self, columns: list[int]) -> str:
-        if columns[0] not in self.known:
-            return MASK_GLYPH * len(columns)
-        return self._decoded(columns)
+    def _part(self, positions: list[int]) -> str:
+        if positions[0] not in self.known:
+            return MASK_GLYPH * len(positions)
+        return self._decoded(positions)
 
-    def _decoded(self, columns: range | list[int]) -> str:
-        return printable(self.decode([self.known[column] for column in columns]))
+    def _decoded(self, positions: range | list[int]) -> str:
+        return printable(self.decode([self.known[position] for position in positions]))
 
     def _draw(self) -> None:
         """Show the end of the text where all of it does not fit."""

@@ -19,7 +19,7 @@ SMALL_MODEL = 50_000_000
 def load_with_bar(
     checkpoint: Checkpoint, device: str | None, dtype: str | None, mask_token_id: int | None = None
 ) -> "Engine":
-    """Load the weights of a checkpoint that was opened before."""
+    """Load the weights of a checkpoint that was opened before; the engine shares its tokenizer."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("Loading {task.description}"),
@@ -36,9 +36,7 @@ def load_with_bar(
 
         from unmask.loading import load  # torch takes a second or two: the bar is there already
 
-        engine = load(
-            checkpoint.folder, device, dtype, mask_token_id, progress=lambda size: bar.advance(task, size)
-        )
+        engine = load(checkpoint, device, dtype, mask_token_id, progress=lambda size: bar.advance(task, size))
     _limit_threads(engine)
     return engine
 

@@ -1,17 +1,103 @@
-"""Options that verbs share, and the decode settings made of them."""
+"""Options that verbs share: of a checkpoint, of decode settings, of chats, of files to be written.
+
+Knows their names, their help and what is made of them. It does not load weights.
+"""
 
 import json
+import os
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from unmask.errors import UnmaskError
+from unmask.model.checkpoint import Checkpoint, open_checkpoint
+from unmask.model.hub import EMBEDDED, find_checkpoint
 from unmask.spec import DecodeSpec, build
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """Which checkpoint, and how it is to be loaded."""
+
+    model: str
+    revision: str | None
+    device: str | None
+    dtype: str | None
+    mask_token_id: int | None
+
+    @classmethod
+    def taken_from(cls, flags: dict[str, Any]) -> "CheckpointOptions":
+        """Take these options out of the parameters of a verb."""
+        return cls(*(flags.pop(name) for name in cls.__slots__))
+
+    def opened(self) -> Checkpoint:
+        """The checkpoint with its headers checked."""
+        return open_checkpoint(find_checkpoint(self.model, self.revision))
+
+
+def checkpoint_options(command: F) -> F:
+    """Add the options that `CheckpointOptions` holds."""
+    return _added(
+        command,
+        click.option(
+            "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
+        ),
+        click.option("--revision", help="Branch, tag or commit of a hub id."),
+        click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]"),
+        click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]"),
+        click.option("--mask-token-id", type=int, help="Mask token, where the checkpoint names none."),
+    )
+
+
+def batch_option(command: F) -> F:
+    """Add the number of requests that decode together."""
+    return _added(
+        command,
+        click.option(
+            "--batch-size",
+            type=click.IntRange(min=1),
+            default=16,
+            show_default=True,
+            help="Requests together.",
+        ),
+    )
+
+
+def chat_option(command: F) -> F:
+    """Add the choice between the chat template and raw text; None stands for raw where nobody chose."""
+    return _added(
+        command,
+        click.option(
+            "--chat/--raw",
+            default=None,
+            help="Apply the chat template to text, or take it as it stands. [raw]",
+        ),
+    )
+
+
+def hint_at_chat(checkpoint: Checkpoint, chat: bool | None) -> None:
+    """Say in one line that there is a chat template which nobody asked for or declined."""
+    if chat is None and checkpoint.has_tokenizer and checkpoint.tokenizer.has_chat_template:
+        click.echo(
+            "Hint: this checkpoint has a chat template, and the text is given to it as it stands; "
+            "--chat applies the template, --raw silences this line.",
+            err=True,
+        )
+
+
+def check_writable(path: Path, option: str = "--output") -> None:
+    """Refuse an output that could not be written after all the work."""
+    if path.is_dir():
+        raise UnmaskError(f"{path} is a folder; {option} takes the name of a file.")
+    if not os.access(path.parent, os.W_OK):
+        raise UnmaskError(f"{path.parent} is no folder that can be written to; choose another {option}.")
+
 
 DECODE_FLAGS = {
     "max_new_tokens": "max_new_tokens",
@@ -31,35 +117,29 @@ DECODE_FLAGS = {
 def decode_options(command: F) -> F:
     """Add one option for each decode setting, and a file that may hold them all."""
     defaults = DecodeSpec()
-    for option in reversed(
-        [
-            click.option(
-                "--decode",
-                "decode_file",
-                type=Path,
-                metavar="FILE",
-                help="Decode settings as .toml or .json.",
-            ),
-            click.option(
-                "--max-new-tokens", type=int, help=f"Most tokens of an answer. [{defaults.max_new_tokens}]"
-            ),
-            click.option(
-                "--threshold", type=float, help=f"Unmask above this confidence. [{defaults.threshold}]"
-            ),
-            click.option(
-                "--sub-block-size", type=int, help=f"Positions of a step. [{defaults.sub_block_size}]"
-            ),
-            click.option("--block-size", type=int, help="Positions of a block. [the checkpoint's]"),
-            click.option(
-                "--block-cache/--no-block-cache", default=None, help="Reuse keys within a block. [on]"
-            ),
-            click.option("--temperature", type=float, help="0 is greedy. [0]"),
-            click.option("--top-p", type=float, help=f"Mass to draw from. [{defaults.top_p}]"),
-            click.option("--seed", type=int, help=f"Seed of the draws. [{defaults.seed}]"),
-            click.option("--stop", multiple=True, metavar="TEXT", help="Cut the text here. Repeatable."),
-            click.option("--stop-token", multiple=True, type=int, metavar="ID", help="Stop id. Repeatable."),
-        ]
-    ):
+    return _added(
+        command,
+        click.option(
+            "--decode", "decode_file", type=Path, metavar="FILE", help="Decode settings as .toml or .json."
+        ),
+        click.option(
+            "--max-new-tokens", type=int, help=f"Most tokens of an answer. [{defaults.max_new_tokens}]"
+        ),
+        click.option("--threshold", type=float, help=f"Unmask above this confidence. [{defaults.threshold}]"),
+        click.option("--sub-block-size", type=int, help=f"Positions of a step. [{defaults.sub_block_size}]"),
+        click.option("--block-size", type=int, help="Positions of a block. [the checkpoint's]"),
+        click.option("--block-cache/--no-block-cache", default=None, help="Reuse keys within a block. [on]"),
+        click.option("--temperature", type=float, help="0 is greedy. [0]"),
+        click.option("--top-p", type=float, help=f"Mass to draw from. [{defaults.top_p}]"),
+        click.option("--seed", type=int, help=f"Seed of the draws. [{defaults.seed}]"),
+        click.option("--stop", multiple=True, metavar="TEXT", help="Cut the text here. Repeatable."),
+        click.option("--stop-token", multiple=True, type=int, metavar="ID", help="Stop id. Repeatable."),
+    )
+
+
+def _added(command: F, *options: Callable[[F], F]) -> F:
+    """The command with these options, in this order in its help."""
+    for option in reversed(options):
         command = option(command)
     return command
 

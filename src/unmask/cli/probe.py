@@ -1,32 +1,37 @@
 """`unmask probe`: records how far layers move between denoising steps, and draws it."""
 
+import io
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unmask.cli.loading import load_with_bar
-from unmask.cli.options import decode_options, decode_spec
-from unmask.cli.prompts import Encoder, from_arguments, from_lines
-from unmask.cli.results import check_writable
+from unmask.cli.options import (
+    CheckpointOptions,
+    check_writable,
+    checkpoint_options,
+    decode_options,
+    decode_spec,
+    hint_at_chat,
+)
+from unmask.cli.prompts import encoded, holds_text, prompt_options, read_prompts
 from unmask.errors import UnmaskError
-from unmask.model.checkpoint import open_checkpoint
-from unmask.model.hub import EMBEDDED, find_checkpoint
+from unmask.store.files import write_atomically
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PICTURES = (".png", ".svg", ".pdf")
 MEASURES = ("drift_input", "drift_output", "drift_residual")
 ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
+MOST_PANELS = 4
 
 
 @click.command()
-@click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@click.option(
-    "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
-)
-@click.option("--revision", help="Branch, tag or commit of a hub id.")
-@click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable.")
-@click.option("--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input.")
+@prompt_options
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write the trace as .npz.")
 @click.option("--plot", type=Path, metavar="FILE", help="Draw the layer-by-step heat map (.png, .svg, .pdf).")
 @click.option(
@@ -36,25 +41,17 @@ ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
     show_default=True,
     help="What --plot draws.",
 )
-@click.option("--chat/--raw", default=None, help="Apply the chat template to text or not. [if there is one]")
+@checkpoint_options
 @decode_options
-@click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
-@click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]")
-@click.option("--mask-token-id", type=int, help="Mask token, where the checkpoint names none.")
 def probe(
     prompts: tuple[str, ...],
-    model: str,
-    revision: str | None,
     ids: tuple[str, ...],
     source: str | None,
+    chat: bool | None,
     output: Path | None,
     plot: Path | None,
     measure: str,
-    chat: bool | None,
     decode_file: Path | None,
-    device: str | None,
-    dtype: str | None,
-    mask_token_id: int | None,
     **flags: Any,
 ) -> None:
     """Decode prompts once at full compute and record, for every denoising step, layer and position, how
@@ -63,11 +60,35 @@ def probe(
 
     \b
     Examples:
-      unmask probe "Why is the sky blue?" --model path/to/checkpoint --output trace.npz --plot trace.png
+      unmask probe "Why is the sky blue?" --chat --model path/to/checkpoint --output trace.npz --plot trace.png
       unmask probe --input prompts.jsonl --model path/to/checkpoint --output trace.npz
     """
-    if sum(map(bool, (prompts, ids, source))) != 1:
-        raise click.UsageError("Give prompts in one way: as arguments, with --ids, or with --input.")
+    options = CheckpointOptions.taken_from(flags)
+    requests = read_prompts(prompts, ids, source)
+    _check_outputs(output, plot)
+    spec = decode_spec(decode_file, flags)
+    checkpoint = options.opened()
+    spec.resolved_block_size(checkpoint.config.block_size)
+    with_ids = encoded(requests, checkpoint, options, chat)
+
+    from unmask.engine.probe import probe as record
+
+    engine = load_with_bar(checkpoint, options.device, options.dtype, options.mask_token_id)
+    if holds_text(requests):
+        hint_at_chat(checkpoint, chat)
+    trace = record(engine, [numbered.request for numbered in with_ids], spec)
+    if not trace.step:
+        raise UnmaskError("No denoising step took place, so there is nothing to record; ask for more tokens.")
+    if output:
+        trace.save(output)
+        click.echo(f"{len(trace.step)} denoising steps written to {output}", err=True)
+    if plot:
+        draw_heat_map(trace.arrays(), measure, plot)
+        click.echo(f"Heat map of {measure} written to {plot}", err=True)
+
+
+def _check_outputs(output: Path | None, plot: Path | None) -> None:
+    """Refuse files that could not be written after all the work."""
     if not (output or plot):
         raise click.UsageError("Give --output, --plot or both: there is nothing to do otherwise.")
     if output:
@@ -78,25 +99,46 @@ def probe(
             raise UnmaskError(f"{plot.name}: --plot writes {', '.join(PICTURES)}; choose one of them.")
         if find_spec("matplotlib") is None:
             raise UnmaskError("--plot needs matplotlib; install it with `pip install matplotlib`.")
-    spec = decode_spec(decode_file, flags)
-    items = from_lines(source) if source else from_arguments(prompts, ids)
-    checkpoint = open_checkpoint(find_checkpoint(model, revision))
-    spec.resolved_block_size(checkpoint.config.block_size)
-    encoder = Encoder(checkpoint, chat, mask_token_id)
-    items = [encoder.encoded(item) for item in items]
 
-    from unmask.engine.probe import probe as record
 
-    trace = record(
-        load_with_bar(checkpoint, device, dtype, mask_token_id), [item.request for item in items], spec
+def draw_heat_map(trace: "dict[str, NDArray[Any]]", measure: str, path: Path) -> None:
+    """Average a measure over offsets and draw it for the first prompts of a trace, whole or not at all.
+
+    Layers go upward, denoising steps to the right; there is one panel a prompt.
+    """
+    import matplotlib as mpl
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    prompts = list(dict.fromkeys(trace["prompt"].tolist()))[:MOST_PANELS]
+    figure = Figure(figsize=(11, 1.2 + 3.0 * len(prompts)), layout="constrained")
+    panels = figure.subplots(len(prompts), 1, squeeze=False)[:, 0]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Mean of empty slice")
+        values = np.nanmean(trace[measure], axis=2)
+    top = float(np.nanquantile(values, 0.99)) if np.isfinite(values).any() else 1.0
+    colours = mpl.colormaps["viridis"].with_extremes(bad="0.85")
+    for panel, prompt in zip(panels, prompts, strict=True):
+        chosen = trace["prompt"] == prompt
+        panel.imshow(
+            values[chosen].T,
+            origin="lower",
+            aspect="auto",
+            cmap=colours,
+            vmin=0,
+            vmax=top,
+            interpolation="nearest",
+        )
+        for step in np.flatnonzero(np.diff(trace["block"][chosen])):
+            panel.axvline(step + 0.5, color="white", linewidth=1)
+        panel.set(ylabel="layer", title=f"prompt {prompt + 1}")
+        panel.yaxis.get_major_locator().set_params(integer=True)
+    panels[-1].set_xlabel(
+        "denoising step (white lines: block boundaries; grey: first step, nothing to compare with)"
     )
-    if not trace.step:
-        raise UnmaskError("No denoising step took place, so there is nothing to record; ask for more tokens.")
-    if output:
-        trace.save(output)
-        click.echo(f"{len(trace.step)} denoising steps written to {output}", err=True)
-    if plot:
-        from unmask.cli.heat_map import draw_heat_map
-
-        draw_heat_map(trace.arrays(), measure, plot)
-        click.echo(f"Heat map of {measure} written to {plot}", err=True)
+    figure.colorbar(
+        panels[0].images[0], ax=list(panels), label=measure.replace("_", " ") + ", mean over positions fed"
+    )
+    picture = io.BytesIO()
+    figure.savefig(picture, format=path.suffix.lower().removeprefix("."), dpi=130)
+    write_atomically(path, picture.getvalue())

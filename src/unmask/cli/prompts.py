@@ -1,28 +1,28 @@
 """What is to be answered: prompts from arguments, token ids or JSON lines, each remembered by its place.
 
-Reads and checks everything before weights are loaded, so that a bad line is reported by its number at once.
+Reads, encodes and checks everything before weights are loaded, so that a bad line is reported by its number at
+once. How a prompt becomes token ids is known to engine/prompt.py.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import click
 import msgspec
 
-from unmask.engine.prompt import Message, Request, as_requests, encode
+from unmask.cli.options import CheckpointOptions, F, chat_option
+from unmask.engine.prompt import PromptEncoder, Request, as_requests
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
 from unmask.model.token_files import mask_token_of
-from unmask.model.tokenizer import Tokenizer
 from unmask.spec import build
 
 Identity = int | str
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PromptLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of an input file."""
 
     prompt: str | list[Any]
@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class NumberedRequest:
     """One prompt with the place it came from."""
 
     id: Identity
@@ -47,44 +47,68 @@ class Item:
     request: Request
 
 
-def from_arguments(texts: Iterable[str], ids: Iterable[str]) -> list[Item]:
+def prompt_options(command: F) -> F:
+    """Add the three ways of giving prompts, and --chat or --raw."""
+    for option in (
+        chat_option,
+        click.option(
+            "--input", "-i", "source", metavar="FILE", help="Prompts as JSON lines; - is standard input."
+        ),
+        click.option("--ids", multiple=True, metavar="1,2,3", help="A prompt as token ids. Repeatable."),
+        click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_prompts(texts: Sequence[str], ids: Sequence[str], source: str | None) -> list[NumberedRequest]:
+    """Prompts in the one way that they were given."""
+    if sum(map(bool, (texts, ids, source))) != 1:
+        raise click.UsageError("Give prompts in one way: as arguments, with --ids, or with --input.")
+    return from_lines(source) if source else from_arguments(texts, ids)
+
+
+def from_arguments(texts: Iterable[str], ids: Iterable[str]) -> list[NumberedRequest]:
     """Prompts written on the command line."""
     prompts: list[str | list[int]] = [*texts, *map(_parse_ids, ids)]
-    return [Item(number, f"Prompt {number}", Request(prompt)) for number, prompt in enumerate(prompts, 1)]
+    return [
+        NumberedRequest(number, f"Prompt {number}", Request(prompt))
+        for number, prompt in enumerate(prompts, 1)
+    ]
 
 
-def from_lines(source: str) -> list[Item]:
+def from_lines(source: str) -> list[NumberedRequest]:
     """Prompts of a JSON lines file, or of standard input for `-`; empty lines are passed over."""
     name = "standard input" if source == "-" else source
     try:
         with click.open_file(source, encoding="utf-8") as stream:
-            items = list(_read_lines(stream, name))
+            requests = list(_read_lines(stream, name))
     except FileNotFoundError:
         raise UnmaskError(f"{source}: no such file; --input takes a JSON lines file.") from None
     except UnicodeDecodeError:
         raise UnmaskError(f"{name} is no UTF-8 text; --input takes a JSON lines file.") from None
-    if not items:
+    if not requests:
         raise UnmaskError(f"{name} holds no prompts; give one JSON object a line.")
-    return items
+    return requests
 
 
-def _read_lines(stream: IO[str], name: str) -> Iterator[Item]:
+def _read_lines(stream: IO[str], name: str) -> Iterator[NumberedRequest]:
     for number, text in enumerate(stream, 1):
         if not text.strip():
             continue
         place = f"{name}, line {number}"
         line = _parse_line(text, place)
         request = Request(line.prompt, line.max_new_tokens, seed=line.seed)
-        yield Item(number if line.id is None else line.id, place, request)
+        yield NumberedRequest(number if line.id is None else line.id, place, request)
 
 
-def _parse_line(text: str, place: str) -> Line:
+def _parse_line(text: str, place: str) -> PromptLine:
     try:
         values = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise UnmaskError(f"{place} is no JSON ({error}).") from None
     try:
-        return build(Line, values, place)
+        return build(PromptLine, values, place)
     except UnmaskError as error:
         message = str(error)
         raise UnmaskError(message if message.startswith(place) else f"{place}: {message}") from None
@@ -99,55 +123,27 @@ def _parse_ids(text: str) -> list[int]:
         raise UnmaskError(f"--ids {text!r} is no list of token ids; write them as 1,2,3.") from None
 
 
-class Encoder:
-    """Makes token ids of prompts, as the checkpoint and the choice of --chat or --raw ask for."""
+def encoded(
+    requests: Sequence[NumberedRequest],
+    checkpoint: Checkpoint,
+    options: CheckpointOptions,
+    chat: bool | None,
+) -> list[NumberedRequest]:
+    """The same requests with token ids for prompts, or one sentence that names the place of a bad one."""
+    mask_token = mask_token_of(checkpoint.config, checkpoint.folder, options.mask_token_id)
+    encoder = PromptEncoder(checkpoint.config, mask_token, lambda: checkpoint.tokenizer)
+    return [_encoded(request, encoder, bool(chat)) for request in requests]
 
-    def __init__(self, checkpoint: Checkpoint, chat: bool | None, mask_token_id: int | None = None) -> None:
-        self.checkpoint = checkpoint
-        self.chat = chat
-        """None applies the chat template to text where the checkpoint has one."""
-        self.mask_token = mask_token_of(checkpoint.config, checkpoint.folder, mask_token_id)
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The checkpoint's tokenizer, read when the first text needs it."""
-        return Tokenizer.from_folder(self.checkpoint.folder)
+def holds_text(requests: Iterable[NumberedRequest]) -> bool:
+    """Whether any prompt is text, to which a chat template could be applied."""
+    return any(isinstance(numbered.request.prompt, str) for numbered in requests)
 
-    def encoded(self, item: Item) -> Item:
-        """The item with token ids for a prompt, or one sentence that names its place."""
-        request = item.request
-        try:
-            (valid,) = as_requests([request.prompt])
-            ids = encode(valid, self._text_ids, self._chat_ids)
-            self._refuse_unfit(ids)
-        except UnmaskError as error:
-            raise UnmaskError(f"{item.place}: {error}") from None
-        return Item(item.id, item.place, Request(ids, request.max_new_tokens, request.repeat, request.seed))
 
-    def _text_ids(self, text: str) -> list[int]:
-        if not text:
-            return []
-        tokenizer = self.tokenizer
-        if tokenizer.has_chat_template if self.chat is None else self.chat:
-            return self._chat_ids([{"role": "user", "content": text}])
-        return tokenizer.encode(text)
-
-    def _chat_ids(self, messages: Sequence[Message]) -> list[int]:
-        return self.tokenizer.encode(self.tokenizer.render_chat(messages), special=False)
-
-    def _refuse_unfit(self, ids: Sequence[int]) -> None:
-        """Say before loading what the engine would say after it."""
-        config = self.checkpoint.config
-        if len(ids) >= config.max_positions:
-            raise UnmaskError(
-                f"it has {len(ids)} tokens but the model's context is {config.max_positions}; shorten it."
-            )
-        for token in ids:
-            if not 0 <= token < config.vocab_size:
-                raise UnmaskError(
-                    f"token id {token} is outside the vocabulary of {config.vocab_size} tokens."
-                )
-        if self.mask_token in ids:
-            raise UnmaskError(
-                f"it holds the mask token {self.mask_token}, which stands for unknown positions; leave it out."
-            )
+def _encoded(numbered: NumberedRequest, encoder: PromptEncoder, chat: bool) -> NumberedRequest:
+    try:
+        as_requests([numbered.request.prompt])
+        ids = encoder.ids(numbered.request, chat)
+    except UnmaskError as error:
+        raise UnmaskError(f"{numbered.place}: {error}") from None
+    return replace(numbered, request=replace(numbered.request, prompt=ids))

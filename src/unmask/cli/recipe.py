@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from unmask.cli.results import check_writable
+from unmask.cli.options import check_writable
 from unmask.errors import UnmaskError
 
 

@@ -21,6 +21,7 @@ from unmask.launch import Ended, Job, Skipped, Started, Tick
 from unmask.spec.sweep import task_label
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
+from unmask.store.store import Store
 
 ALL = "*"
 
@@ -98,7 +99,7 @@ def run(
         return
     with _Bars(screen) as bars:
         outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
-    _close(outcome, screen)
+    _close(outcome, Store.at(store), screen)
 
 
 class _Bars:
@@ -180,7 +181,7 @@ def _show_progress(bars: Progress, bar: TaskID, job: Job) -> None:
         bars.update(bar, completed=reached[0], total=reached[1])
 
 
-def _close(outcome: SweepOutcome, screen: Console) -> None:
+def _close(outcome: SweepOutcome, store: Store, screen: Console) -> None:
     """Say how the sweep ended: a table of results, the forecast beside the time taken, and what is lacking."""
     if outcome.submitted:
         screen.print(
@@ -190,7 +191,7 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
     standing = counts(run.status for run in outcome.runs)
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
-    screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
+    screen.print(_results_table(outcome, store, f"{outcome.experiment}: {standing}"))
     if times := outcome.predicted_and_actual():
         screen.print(f"Predicted {_time(times[0])} of work, took {_time(times[1])}.")
     for run in outcome.lacking:
@@ -206,37 +207,21 @@ def _time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
-def _results_table(outcome: SweepOutcome, title: str) -> Table:
-    """What came out of the runs that are done; a retracted result has a line, but no figures."""
-    from unmask.analysis.statistics import wilson
+def _results_table(outcome: SweepOutcome, store: Store, title: str) -> Table:
+    """The brief columns of the report's table; a run without a result, or a retracted one, has a state only."""
+    from unmask.report.gather import task_parts
+    from unmask.report.tables import brief_table
 
-    table = Table("task", "configuration", title=title, box=SIMPLE)
-    for heading in ("value", "95 % interval", "rows", "work skipped", "speed-up", "state"):
-        table.add_column(heading, justify="right")
-    speedups = _speedups(outcome)
+    titles, rows = brief_table(task_parts(store, outcome.experiment))
+    table = Table("Task", title=title, box=SIMPLE)
+    for number, heading in enumerate([*(titles or ["Configuration"]), "State"]):
+        table.add_column(heading, justify="right" if number else "left")
     for run in outcome.runs:
-        if run.planned.kind == "timing":
+        planned = run.planned
+        if planned.kind == "timing":
             continue
-        record, cells = outcome.record(run), [""] * 4
-        if record is not None and record.value is not None:
-            rows = record.rows or 0
-            interval = wilson(record.value * rows, rows)
-            skipped = max((part.reuse_fraction or 0.0 for part in record.effect.values()), default=0.0)
-            span = f"{interval.low:.1%} to {interval.high:.1%}"
-            cells = [f"{record.value:.1%}", span, str(rows), f"{skipped:.1%}"]
-        label, name = task_label(run.planned.task, run.planned.limit), run.planned.configuration
-        speed = speedups.get((run.planned.task, name), "")
-        table.add_row(label, name, *cells, speed, status_text(run.status))
+        cells = rows.get((planned.task, planned.limit, planned.configuration))
+        label = task_label(planned.task, planned.limit)
+        blank = [planned.configuration, *("" for _ in titles[1:])]
+        table.add_row(label, *(cells or blank), status_text(run.status))
     return table
-
-
-def _speedups(outcome: SweepOutcome) -> dict[tuple[str, str], str]:
-    """Speed-ups by task and configuration; of several timing runs that of the most prompts."""
-    timed = [run for run in outcome.runs if run.planned.kind == "timing"]
-    speedups: dict[tuple[str, str], str] = {}
-    for run in sorted(timed, key=lambda run: run.planned.limit or 0):
-        record = outcome.record(run)
-        for name, timing in (record.timings if record else {}).items():
-            if timing.speedup is not None and timing.speedup.median is not None:
-                speedups[run.planned.task, name] = f"{timing.speedup.median:.2f}x"
-    return speedups

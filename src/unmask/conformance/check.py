@@ -1,10 +1,11 @@
 """Runs vectors: token for token in fp32, under forced tokens in other dtypes.
 
 In fp32 a vector passes or fails. In another dtype rounding decides otherwise sooner or later and from
-there on the answers have nothing in common, so the fp32 steps are forced on it and each candidate is
+there on the answers have nothing in common, so the fp32 steps are forced on it and each prediction is
 compared on the same state.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,17 +13,17 @@ from typing import Any
 
 import msgspec
 
-from unmask.conformance.vectors import Answer, Vector
-from unmask.engine.decider import Scripted
+from unmask.conformance.vectors import ExpectedAnswer, Vector
 from unmask.engine.engine import Engine
-from unmask.engine.events import Finished, Generation
+from unmask.engine.events import Finished, Generation, StepEvent, collect
 from unmask.engine.prompt import Request
 from unmask.engine.score import ScoreRequest
+from unmask.engine.unmasking import ForcedTokens
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 
 Script = dict[int, list[list[tuple[int, int]]]]
-"""For each request, the columns and tokens of each step that made any known."""
+"""For each request, the positions and tokens of each step that made any known."""
 
 
 SCORE_TOLERANCE = 1e-3
@@ -30,7 +31,7 @@ SCORE_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class VectorCheck:
     """What one vector gave."""
 
     vector: str
@@ -43,7 +44,7 @@ class Outcome:
     positions: int | None = None
     """Positions compared under forced tokens, in dtypes other than fp32."""
     agreed: int | None = None
-    """Those of them where both dtypes have the same candidate."""
+    """Those of them where both dtypes predict the same token."""
 
     @property
     def failed(self) -> bool:
@@ -51,7 +52,7 @@ class Outcome:
         return not self.tokens_equal or self.steps_equal is False
 
 
-def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str = "float32") -> Outcome:
+def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str = "float32") -> VectorCheck:
     """Run one vector; its checkpoint is written to `scratch`, where the next vector may find it."""
     folder = _checkpoint(vector, scratch)
     if vector.estimator is not None:
@@ -60,10 +61,10 @@ def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str =
     difference = _first_difference(vector.expect, generations)
     positions = agreed = None
     if dtype != "float32":
-        decider = Scripted(script)
-        record(load(folder, device, dtype), vector, decider)
-        positions, agreed = decider.positions, decider.agreed
-    return Outcome(
+        rule = ForcedTokens(script)
+        record(load(folder, device, dtype), vector, rule)
+        positions, agreed = rule.positions, rule.agreed
+    return VectorCheck(
         vector=vector.name,
         tokens_equal=difference is None,
         steps_equal=_steps_equal(vector, generations),
@@ -74,7 +75,7 @@ def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str =
     )
 
 
-def _check_scores(vector: Vector, engine: Engine) -> Outcome:
+def _check_scores(vector: Vector, engine: Engine) -> VectorCheck:
     requests = [ScoreRequest(row.prefix, row.target) for row in vector.rows]
     estimator: Any = vector.estimator
     given = [one.logprob for one in engine.score(requests, estimator).scores]
@@ -84,7 +85,7 @@ def _check_scores(vector: Vector, engine: Engine) -> Outcome:
         if not abs(got - row.loglikelihood) <= SCORE_TOLERANCE
     )
     difference = next(differing, None)
-    return Outcome(vector=vector.name, tokens_equal=difference is None, first_difference=difference)
+    return VectorCheck(vector=vector.name, tokens_equal=difference is None, first_difference=difference)
 
 
 def _checkpoint(vector: Vector, scratch: Path) -> Path:
@@ -94,23 +95,25 @@ def _checkpoint(vector: Vector, scratch: Path) -> Path:
 
 
 def record(
-    engine: Engine, vector: Vector, decider: Scripted | None = None
+    engine: Engine, vector: Vector, rule: ForcedTokens | None = None
 ) -> tuple[list[Generation], Script]:
     """Decode all prompts of a vector together, writing down every step."""
     requests = [
         Request(prompt, budget) for prompt, budget in zip(vector.prompts, vector.max_new_tokens, strict=True)
     ]
     script: Script = {index: [] for index in range(len(requests))}
-    answers: dict[int, Generation] = {}
-    for event in engine.stream(requests, vector.decode_spec, vector.policy, decider=decider):
-        if isinstance(event, Finished):
-            answers[event.request] = event.generation
-        elif event.columns:
-            script[event.request].append(list(zip(event.columns, event.tokens, strict=True)))
-    return [answers[index] for index in sorted(answers)], script
+
+    def noted(events: Iterator[StepEvent | Finished]) -> Iterator[StepEvent | Finished]:
+        for event in events:
+            if isinstance(event, StepEvent) and event.positions:
+                script[event.request].append(list(zip(event.positions, event.tokens, strict=True)))
+            yield event
+
+    events = engine.stream(requests, vector.decode_spec, vector.policy, rule=rule)
+    return collect(noted(events)), script
 
 
-def _first_difference(expected: list[Answer], given: list[Generation]) -> str | None:
+def _first_difference(expected: list[ExpectedAnswer], given: list[Generation]) -> str | None:
     for number, (answer, generation) in enumerate(zip(expected, given, strict=True), 1):
         place = f"prompt {number}, " if len(expected) > 1 else ""
         for position, (want, got) in enumerate(zip(answer.ids, generation.ids, strict=False)):

@@ -12,7 +12,7 @@ from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec, build
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a prompt must give."""
 
     ids: list[int]
@@ -29,7 +29,7 @@ class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
     loglikelihood: float
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SyntheticWeights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The weights of a vector, as a few numbers."""
 
     seed: int
@@ -48,13 +48,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Vector(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded decoding, or rows of scores."""
 
-    checkpoint: Recipe
+    checkpoint: SyntheticWeights
     decode: dict[str, Any] = {}
     """Decode settings, with one `max_new_tokens` for each prompt."""
     policy: dict[str, Any] | None = None
     """The reuse that it was recorded with."""
     prompts: list[list[int]] = []
-    expect: list[Answer] = []
+    expect: list[ExpectedAnswer] = []
     forwards: dict[str, int] | None = None
     """Steps by kind, a missing kind being none; None where an engine may rightly do fewer."""
     margin: dict[str, float] | None = None

@@ -32,5 +32,5 @@ class ModelShape:
 
     @property
     def kv_width(self) -> int:
-        """Elements of one column's key and value in one layer."""
+        """Elements of one position's key and value in one layer."""
         return 2 * self.kv_heads * self.head_dim

@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 
-from unmask.engine.decider import ByConfidence, Decider
 from unmask.engine.decode import Decoder
-from unmask.engine.events import Finished, Generation, StepEvent
-from unmask.engine.forward import Workspace
+from unmask.engine.events import Finished, Generation, StepEvent, collect
+from unmask.engine.forward import Observer, Workspace
 from unmask.engine.policy import Full, Policy
-from unmask.engine.prompt import Prompt, Request, as_requests, encode
-from unmask.engine.row import BlockRules, Row
+from unmask.engine.prompt import Prompt, PromptEncoder, Request, as_requests
 from unmask.engine.sampling import Sampler, request_seed
 from unmask.engine.score import EstimatorName, Order, ScoreRequest, Scores, score
+from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.engine.stopping import StopStrings
+from unmask.engine.unmasking import ConfidenceRule, UnmaskingRule, UnmaskingWriter
 from unmask.errors import UnmaskError
+from unmask.model.checkpoint import Checkpoint
 from unmask.model.config import ModelConfig
 from unmask.model.tokenizer import Tokenizer
 from unmask.model.transformer import Transformer
@@ -36,14 +37,14 @@ class Engine:
         self,
         transformer: Transformer,
         mask_token: int,
-        folder: Path | None = None,
+        checkpoint: Checkpoint | None = None,
         make_policy: PolicyMaker | None = None,
     ) -> None:
         self.transformer = transformer
         self.mask_token = mask_token
-        self.folder = folder
+        self.checkpoint = checkpoint
         self._make_policy = make_policy
-        self._tokenizer: Tokenizer | None = None
+        self._encoder = PromptEncoder(transformer.config, mask_token, lambda: self.tokenizer)
 
     @property
     def config(self) -> ModelConfig:
@@ -51,18 +52,21 @@ class Engine:
         return self.transformer.config
 
     @property
+    def folder(self) -> Path | None:
+        """The checkpoint's folder; None for an engine that was built from weights alone."""
+        return self.checkpoint.folder if self.checkpoint else None
+
+    @property
     def has_tokenizer(self) -> bool:
         """Whether text can be read and written; token ids always can."""
-        return self.folder is not None and (self.folder / "tokenizer.json").is_file()
+        return self.checkpoint is not None and self.checkpoint.has_tokenizer
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The checkpoint's tokenizer, read when it is first needed."""
-        if self._tokenizer is None:
-            if self.folder is None:
-                raise UnmaskError("This engine was built from weights alone; give prompts as token ids.")
-            self._tokenizer = Tokenizer.from_folder(self.folder)
-        return self._tokenizer
+        if self.checkpoint is None:
+            raise UnmaskError("This engine was built from weights alone; give prompts as token ids.")
+        return self.checkpoint.tokenizer
 
     def generate(
         self,
@@ -70,17 +74,16 @@ class Engine:
         decode: DecodeSpec | Mapping[str, Any] | None = None,
         policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
+        *,
+        chat: bool = False,
     ) -> list[Generation]:
         """Answer every prompt; the answers are in the order of the prompts.
 
         `policy` is a spec, a mapping such as {"kind": "layer_reuse", "k": 2}, a policy object, or None
-        for the baseline.
+        for the baseline. Text is taken as it stands; with `chat` it is put through the checkpoint's chat
+        template as a message of the user. Lists of messages always are.
         """
-        answers: dict[int, Generation] = {}
-        for event in self.stream(prompts, decode, policy, batch_size):
-            if isinstance(event, Finished):
-                answers[event.request] = event.generation
-        return [answers[index] for index in sorted(answers)]
+        return collect(self.stream(prompts, decode, policy, batch_size, chat=chat))
 
     def stream(
         self,
@@ -88,26 +91,30 @@ class Engine:
         decode: DecodeSpec | Mapping[str, Any] | None = None,
         policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
-        decider: Decider | None = None,
+        rule: UnmaskingRule | None = None,
+        *,
+        chat: bool = False,
+        observer: Observer | None = None,
     ) -> Iterator[StepEvent | Finished]:
         """Yield every step as it happens and every answer when it is whole.
 
         When memory runs out the batch is halved and the unfinished requests are decoded again from
-        their start: their steps are told a second time.
+        their start: their steps are yielded a second time.
         """
         if not isinstance(batch_size, int) or batch_size < 1:
             raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
         spec = _decode_spec(decode)
         chosen = self._policy(policy)
         requests = as_requests(prompts)
-        prompt_ids = [encode(request, self._text_ids, self._chat_ids) for request in requests]
+        prompt_ids = [self._encoder.ids(request, chat) for request in requests]
         stops = StopStrings(spec.stop_strings, self.decode_text) if spec.stop_strings else None
         missing = list(range(len(requests)))
         while missing:
-            rows = [self._row(index, requests[index], prompt_ids[index], spec) for index in missing]
+            sequences = [self._sequence(index, requests[index], prompt_ids[index], spec) for index in missing]
+            writer = UnmaskingWriter(rule or ConfidenceRule(spec.threshold), stops)
             try:
-                for event in self._decode(rows, spec, chosen, batch_size, stops, decider):
-                    if isinstance(event, Row):
+                for event in self._decode(sequences, spec, chosen, batch_size, writer, observer):
+                    if isinstance(event, SequenceState):
                         missing.remove(event.index)
                         yield Finished(event.index, self._generation(event, stops, batch_size))
                     else:
@@ -138,49 +145,35 @@ class Engine:
         """Token ids as text, special tokens left out."""
         return self.tokenizer.decode(ids)
 
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
+    def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
         """Allocate the buffers of a decoding."""
-        return Workspace(self.transformer, slots, columns, block_size)
+        return Workspace(self.transformer, slots, length, block_size)
 
     @torch.inference_mode()
     def _decode(
         self,
-        rows: list[Row],
+        sequences: list[SequenceState],
         spec: DecodeSpec,
         policy: Policy,
         batch_size: int,
-        stops: StopStrings | None,
-        decider: Decider | None,
-    ) -> Iterator[StepEvent | Row]:
-        size = rows[0].rules.block_size
-        columns = max(-(-row.end // size) * size for row in rows)
-        workspace = self.workspace(min(batch_size, len(rows)), columns, size)
+        writer: UnmaskingWriter,
+        observer: Observer | None,
+    ) -> Iterator[StepEvent | SequenceState]:
+        size = sequences[0].settings.block_size
+        length = max(-(-sequence.end // size) * size for sequence in sequences)
+        workspace = self.workspace(min(batch_size, len(sequences)), length, size)
+        workspace.observer = observer
         sampler = Sampler(self.mask_token, spec.temperature, spec.top_p)
-        decoder = Decoder(workspace, policy, decider or ByConfidence(spec.threshold), sampler, stops)
-        yield from decoder.run(rows)
+        yield from Decoder(workspace, policy, writer, sampler).run(sequences)
 
-    def _row(self, index: int, request: Request, ids: list[int], spec: DecodeSpec) -> Row:
-        context = self.config.max_positions
-        if len(ids) >= context:
-            raise UnmaskError(
-                f"A prompt has {len(ids)} tokens but the model's context is {context}; shorten it."
-            )
-        out_of_range = [token for token in ids if not 0 <= token < self.config.vocab_size]
-        if out_of_range:
-            raise UnmaskError(
-                f"Token id {out_of_range[0]} is outside the vocabulary of {self.config.vocab_size} tokens."
-            )
-        if self.mask_token in ids:
-            raise UnmaskError(
-                f"A prompt holds the mask token {self.mask_token}, which stands for unknown positions; leave it out."
-            )
+    def _sequence(self, index: int, request: Request, ids: list[int], spec: DecodeSpec) -> SequenceState:
         wanted = request.max_new_tokens if request.max_new_tokens is not None else spec.max_new_tokens
         if not isinstance(wanted, int) or wanted < 1:
             raise UnmaskError(f"max_new_tokens is {wanted}; it must be a whole number of at least 1.")
         if not isinstance(request.seed, int | None):
             raise UnmaskError(f"seed is {request.seed}; it must be a whole number.")
         stop_tokens = self.config.stop_tokens if spec.stop_tokens is None else spec.stop_tokens
-        rules = BlockRules(
+        settings = BlockSettings(
             block_size=spec.resolved_block_size(self.config.block_size),
             sub_block_size=spec.sub_block_size,
             block_cache=spec.block_cache,
@@ -188,23 +181,17 @@ class Engine:
             stop_tokens=frozenset(stop_tokens),
         )
         seed = request_seed(spec.seed, ids, request.repeat) if request.seed is None else request.seed
-        room = context - len(ids)
+        room = self.config.max_positions - len(ids)
         reason = "length" if wanted <= room else "context"
-        return Row(index, ids, min(wanted, room), rules, self.config.num_layers, seed, reason)
+        return SequenceState(index, ids, min(wanted, room), settings, self.config.num_layers, seed, reason)
 
-    def _generation(self, row: Row, stops: StopStrings | None, batch_size: int) -> Generation:
-        ids, reason = row.answer, row.finish_reason or row.end_reason
+    def _generation(self, sequence: SequenceState, stops: StopStrings | None, batch_size: int) -> Generation:
+        ids, reason = sequence.answer, sequence.finish_reason or sequence.end_reason
         text = None
         if self.has_tokenizer:
             text = self.decode_text(ids[:-1] if reason == "stop" else ids)
             text = stops.text_before(text) if stops else text
-        return Generation(ids, text, reason, row.ledger, batch_size)
-
-    def _text_ids(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text)
-
-    def _chat_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        return self.tokenizer.encode(self.tokenizer.render_chat(messages), special=False)
+        return Generation(ids, text, reason, sequence.ledger, batch_size)
 
 
 def _decode_spec(decode: DecodeSpec | Mapping[str, Any] | None) -> DecodeSpec:

@@ -1,5 +1,6 @@
-"""What a decoding tells while it runs, and what it leaves behind."""
+"""What a decoding tells while it runs, what it leaves behind, and how the one is made of the other."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from unmask.cost import Ledger
@@ -8,16 +9,21 @@ from unmask.engine.step_plan import Kind, StepPlan
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """One forward of one request and the positions it made known (columns count from the prompt's start)."""
+    """One forward of one request and the positions it made known (they count from the prompt's start)."""
 
     request: int
     kind: Kind
     plan: StepPlan
     step: int
     """Forwards that this request has seen before."""
-    columns: tuple[int, ...]
+    positions: tuple[int, ...]
     tokens: tuple[int, ...]
     confidences: tuple[float, ...]
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The former name of `positions`, kept for one version."""
+        return self.positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Generation:
     ledger: Ledger
     """The work it took."""
     batch_size: int
-    """Rows that were allowed to decode together; smaller than asked for when memory ran out."""
+    """Requests that were allowed to decode together; smaller than asked for when memory ran out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +48,9 @@ class Finished:
 
     request: int
     generation: Generation
+
+
+def collect(events: Iterable[StepEvent | Finished]) -> list[Generation]:
+    """The answers of a stream, in the order of the requests."""
+    answers = {event.request: event.generation for event in events if isinstance(event, Finished)}
+    return [answers[request] for request in sorted(answers)]

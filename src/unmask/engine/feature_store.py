@@ -1,7 +1,7 @@
-"""What layers left behind for later steps: one static buffer a feature, addressed by slot and position.
+"""What layers left behind for later steps: one static buffer a feature, addressed by slot and offset.
 
 A slot's rows are simply overwritten by the next request that takes it; whether a row's content is
-valid is known to the schedule (Row.remembered), which refuses to replay what was not refreshed.
+valid is known to the schedule (SequenceState.remembered), which refuses to replay what was not refreshed.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,13 +27,13 @@ class FeatureStore:
     def places(self, segments: Sequence[Segment]) -> Places:
         """Where the rows of some segments lie; a segment's block ends where its visible keys end."""
         size, only = self._block_size, segments[0]
-        if len(segments) == 1 and isinstance(only.columns, range):
-            first = only.slot * size + only.columns.start - (only.visible - size)
-            return slice(first, first + len(only.columns))
+        if len(segments) == 1 and isinstance(only.positions, range):
+            first = only.slot * size + only.positions.start - (only.visible - size)
+            return slice(first, first + len(only.positions))
         places = [
-            segment.slot * size + column - (segment.visible - size)
+            segment.slot * size + position - (segment.visible - size)
             for segment in segments
-            for column in segment.columns
+            for position in segment.positions
         ]
         return torch.tensor(places).to(self._transformer.device, non_blocking=True)
 

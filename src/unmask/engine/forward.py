@@ -8,6 +8,7 @@ Shape legend: T rows, D hidden, B requests (segments), L layers.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from unmask.model.transformer import Transformer
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ForwardOutput:
     """What a forward leaves for the decoder."""
 
     hidden_TD: Tensor
@@ -42,18 +43,35 @@ class _Stream:
     places: Places
 
 
+class Observer(Protocol):
+    """Sees what every layer did in forwards that compute everything."""
+
+    def begin(self, tokens: Sequence[int], segments: Sequence[Segment]) -> bool:
+        """Say whether to watch a forward of these rows."""
+        ...
+
+    def layer(self, input_TD: Tensor, attention_TD: Tensor, mlp_TD: Tensor) -> None:
+        """Take the input of the next layer and the changes that its branches made; they are not written to."""
+        ...
+
+    def end(self) -> None:
+        """The forward is over."""
+        ...
+
+
 class Workspace:
     """A transformer with the buffers that one decoding writes to."""
 
-    def __init__(self, transformer: Transformer, slots: int, columns: int, block_size: int) -> None:
+    def __init__(self, transformer: Transformer, slots: int, length: int, block_size: int) -> None:
         self.transformer = transformer
         device, dtype = transformer.device, transformer.dtype
-        self.cache = KVCache(transformer.config, slots, columns, device, dtype)
-        self.rope = RopeTables.of(transformer.config, columns, device, dtype)
+        self.cache = KVCache(transformer.config, slots, length, device, dtype)
+        self.rope = RopeTables.of(transformer.config, length, device, dtype)
         self.scratch = Scratch(device, dtype)
         self._last: tuple[Sequence[Segment], Frame] | None = None
         """The frame of the last forward: steps of a block feed the same places again and again."""
         self.features = FeatureStore(transformer, slots, block_size)
+        self.observer: Observer | None = None
 
     def forward(
         self,
@@ -61,31 +79,48 @@ class Workspace:
         segments: Sequence[Segment],
         plan: StepPlan = FULL,
         selection: Sequence[tuple[int, int]] = (),
-    ) -> Outcome:
+    ) -> ForwardOutput:
         """Push rows through the layers as planned.
 
         `selection` says for each segment how many of its rows run in any case (they come first) and
         how many of the others may join them by drift; it is empty where all rows run.
         """
         if plan is FULL:
+            if self.observer is not None and self.observer.begin(tokens, segments):
+                return self._observed(tokens, segments, self.observer)
             x_TD, frame = self.open(tokens, segments)
             for index in range(len(self.transformer.layers)):
                 x_TD += self.transformer.attention(index, x_TD, frame)
                 x_TD += self.transformer.mlp(index, x_TD, frame)
-            return Outcome(x_TD)
+            return ForwardOutput(x_TD)
         places = self.features.places(segments)
         if plan.replays_everything:
-            return Outcome(self.features.recall((Unit.OUTPUT, 0, len(plan.ops)), places))
+            return ForwardOutput(self.features.recall((Unit.OUTPUT, 0, len(plan.ops)), places))
         return self._planned(_Stream(*self.open(tokens, segments), places), segments, plan, selection)
 
-    def copy_slot(self, source: int, target: int, columns: int) -> None:
-        """Give one slot the keys, values and features of another, as far as `columns`."""
-        self.copy_keys(source, target, columns)
+    def _observed(
+        self, tokens: Sequence[int], segments: Sequence[Segment], observer: Observer
+    ) -> ForwardOutput:
+        """Compute every layer and show it to the observer."""
+        x_TD, frame = self.open(tokens, segments)
+        for index in range(len(self.transformer.layers)):
+            input_TD = x_TD.clone()
+            attention_TD = self.transformer.attention(index, x_TD, frame)
+            x_TD += attention_TD
+            mlp_TD = self.transformer.mlp(index, x_TD, frame)
+            x_TD += mlp_TD
+            observer.layer(input_TD, attention_TD, mlp_TD)
+        observer.end()
+        return ForwardOutput(x_TD)
+
+    def copy_slot(self, source: int, target: int, length: int) -> None:
+        """Give one slot the keys, values and features of another, as far as `length`."""
+        self.copy_keys(source, target, length)
         self.features.copy_slot(source, target)
 
-    def copy_keys(self, source: int, target: int, columns: int) -> None:
-        """Give one slot the keys and values of another, as far as `columns`."""
-        self.cache.copy(source, target, columns)
+    def copy_keys(self, source: int, target: int, length: int) -> None:
+        """Give one slot the keys and values of another, as far as `length`."""
+        self.cache.copy(source, target, length)
 
     def _planned(
         self,
@@ -93,21 +128,21 @@ class Workspace:
         segments: Sequence[Segment],
         plan: StepPlan,
         selection: Sequence[tuple[int, int]],
-    ) -> Outcome:
+    ) -> ForwardOutput:
         layers = len(self.transformer.layers)
         probe_layer = plan.rows.probe_layer if plan.rows else None
         drift: list[Tensor] = []
         for span in spans(plan) if plan.ops else (Span(0, layers, Op.COMPUTE),):
             for part in _cut(span, probe_layer):
                 if part.start == probe_layer:
-                    stream = self._probe(stream, segments, probe_layer, selection)
+                    stream = self._select_rows(stream, segments, probe_layer, selection)
                 if plan.drift:
                     drift.append(self._drift(stream, segments, part))
                 self._run(stream, part, plan.unit)
         for name in features(plan, Op.REFRESH):
             if name[0] is Unit.OUTPUT:
                 self.features.remember(name, stream.places, stream.x_TD)
-        return Outcome(stream.x_TD, torch.stack(drift, dim=1) if drift else None)
+        return ForwardOutput(stream.x_TD, torch.stack(drift, dim=1) if drift else None)
 
     def _run(self, stream: _Stream, span: Span, unit: Unit) -> None:
         """Compute, refresh or replay neighbouring layers on the whole stream."""
@@ -144,7 +179,7 @@ class Workspace:
             self.features.remember(name, stream.places, change_TD)
         return change_TD
 
-    def _probe(
+    def _select_rows(
         self,
         stream: _Stream,
         segments: Sequence[Segment],
@@ -172,7 +207,7 @@ class Workspace:
         moved_T = _relative_change(stream.x_TD, self.features.recall(name, stream.places))
         kept, start = [], 0
         for segment, (always, count) in zip(segments, selection, strict=True):
-            first, stop = start + always, start + len(segment.columns)
+            first, stop = start + always, start + len(segment.positions)
             kept.append(torch.arange(start, first, device=moved_T.device))
             if count:
                 kept.append(first + moved_T[first:stop].topk(count).indices.sort().values)
@@ -187,7 +222,7 @@ class Workspace:
         if span.op is not Op.REPLAY:
             self.features.remember(name, stream.places, stream.x_TD)
         return torch.stack(
-            [part.mean() for part in torch.split(moved_T, [len(segment.columns) for segment in segments])]
+            [part.mean() for part in torch.split(moved_T, [len(segment.positions) for segment in segments])]
         )
 
     def first_bad_layer(self, tokens: Sequence[int], segments: Sequence[Segment]) -> str | None:

@@ -1,10 +1,10 @@
 """Watches a decoding at full compute: how far every layer moves between steps, and what replay would cost.
 
-For each denoising step, layer and position of the block it records the relative change since the
+For each denoising step, layer and offset in the block it records the relative change since the
 position was last fed, and, for each unit of replay, the error that putting back the old value at this
 layer alone would make in the layer's output. Nothing is skipped while watching.
 
-Shape legend: L layers, S positions of a block, D hidden, N rows fed.
+Shape legend: L layers, S offsets of a block, D hidden, N rows fed.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,9 @@ from torch import Tensor
 
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
-from unmask.engine.forward import Outcome, Workspace
 from unmask.engine.prompt import Prompt
-from unmask.engine.step_plan import FULL, Kind, StepPlan
+from unmask.engine.step_plan import Kind
 from unmask.model.geometry import Segment
-from unmask.model.transformer import Transformer
 from unmask.spec import DecodeSpec
 
 MEASURES = (
@@ -53,10 +51,10 @@ class Trace:
     measures: dict[str, list[NDArray[np.float32]]] = field(
         default_factory=lambda: {name: [] for name in MEASURES}
     )
-    """[layer, position]; not a number where the position was not fed or not fed before."""
+    """[layer, offset]; not a number where the position was not fed or not fed before."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The trace as named arrays; measures are [step, layer, position]."""
+        """The trace as named arrays; measures are [step, layer, offset]."""
         columns: dict[str, NDArray[Any]] = {name: np.array(getattr(self, name)) for name in COLUMNS}
         return columns | {name: np.stack(values) for name, values in self.measures.items() if values}
 
@@ -71,61 +69,62 @@ class Trace:
             partial.unlink(missing_ok=True)
 
 
-class WatchingWorkspace(Workspace):
-    """Runs every forward in full and keeps what each layer did."""
+class LayerWatch:
+    """The observer of one decoding: compares what each layer did with the last time the position was fed."""
 
-    def __init__(
-        self, transformer: Transformer, slots: int, columns: int, block_size: int, mask_token: int
-    ) -> None:
-        super().__init__(transformer, slots, columns, block_size)
+    def __init__(self, block_size: int, mask_token: int) -> None:
         self.block_size = block_size
         self.mask_token = mask_token
         self.first_masked = -1
-        """The first unknown column of the last rows fed."""
+        """The first unknown position of the last rows fed."""
         self.latest: dict[str, NDArray[np.float32]] = {}
+        """The measures of the last forward, as [layer, offset]."""
+        self._segment: Segment | None = None
+        self._seen: dict[str, list[Tensor]] = {}
         self._block_start = -1
         self._before: dict[str, Tensor] = {}
 
-    def forward(
-        self,
-        tokens: Sequence[int],
-        segments: Sequence[Segment],
-        plan: StepPlan = FULL,
-        selection: Sequence[tuple[int, int]] = (),
-    ) -> Outcome:
-        """Run all layers on one request's rows and compare each with its last time."""
+    def begin(self, tokens: Sequence[int], segments: Sequence[Segment]) -> bool:
+        """Watch forwards of one block; what a longer prefill does is not compared with anything."""
         segment = segments[0]
-        if len(segments) > 1 or len(segment.columns) > self.block_size:
-            return super().forward(tokens, segments, plan, selection)
+        if len(segments) > 1 or len(segment.positions) > self.block_size:
+            return False
         if self.mask_token in tokens:
-            self.first_masked = segment.columns[tokens.index(self.mask_token)]
-        x_TD, frame = self.open(tokens, segments)
-        kept: dict[str, list[Tensor]] = {"input": [], "attention": [], "mlp": []}
-        for layer in range(len(self.transformer.layers)):
-            kept["input"].append(x_TD.clone())
-            kept["attention"].append(self.transformer.attention(layer, x_TD, frame))
-            x_TD += kept["attention"][-1]
-            kept["mlp"].append(self.transformer.mlp(layer, x_TD, frame))
-            x_TD += kept["mlp"][-1]
-        self._compare(segment, {name: torch.stack(values).float().cpu() for name, values in kept.items()})
-        return Outcome(x_TD)
+            self.first_masked = segment.positions[tokens.index(self.mask_token)]
+        self._segment = segment
+        self._seen = {"input": [], "attention": [], "mlp": []}
+        return True
+
+    def layer(self, input_TD: Tensor, attention_TD: Tensor, mlp_TD: Tensor) -> None:
+        """Keep a layer until the forward is over."""
+        self._seen["input"].append(input_TD)
+        self._seen["attention"].append(attention_TD)
+        self._seen["mlp"].append(mlp_TD)
+
+    def end(self) -> None:
+        """Compare all layers with their last time."""
+        assert self._segment is not None
+        self._compare(
+            self._segment, {name: torch.stack(values).float().cpu() for name, values in self._seen.items()}
+        )
 
     def _compare(self, segment: Segment, now_LND: dict[str, Tensor]) -> None:
         start = segment.visible - self.block_size
         if start != self._block_start:
             self._block_start, self._before = start, {}
-        positions = [column - start for column in segment.columns]
+        offsets = [position - start for position in segment.positions]
         if not self._before:
-            shape = (len(self.transformer.layers), self.block_size, self.transformer.config.hidden_size)
+            layers, _, width = now_LND["input"].shape
+            shape = (layers, self.block_size, width)
             self._before = {name: torch.full(shape, torch.nan) for name in now_LND}
-        then_LND = {name: values[:, positions] for name, values in self._before.items()}
+        then_LND = {name: values[:, offsets] for name, values in self._before.items()}
         self.latest = {}
         for name, values_LN in _measured(now_LND, then_LND).items():
             whole = np.full((values_LN.shape[0], self.block_size), np.nan, dtype=np.float32)
-            whole[:, positions] = values_LN.numpy()
+            whole[:, offsets] = values_LN.numpy()
             self.latest[name] = whole
         for name, values in now_LND.items():
-            self._before[name][:, positions] = values
+            self._before[name][:, offsets] = values
 
 
 def _measured(now: dict[str, Tensor], then: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -148,23 +147,15 @@ def _length(x_LND: Tensor) -> Tensor:
     return length
 
 
-class _WatchingEngine(Engine):
-    """An engine whose forwards are watched."""
-
-    def workspace(self, slots: int, columns: int, block_size: int) -> Workspace:
-        """Allocate buffers that watch."""
-        self.watching = WatchingWorkspace(self.transformer, slots, columns, block_size, self.mask_token)
-        return self.watching
-
-
-def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec) -> Trace:
+def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec, chat: bool = False) -> Trace:
     """Decode each prompt alone at full compute and record every denoising step."""
-    watched = _WatchingEngine(engine.transformer, engine.mask_token, engine.folder)
+    block_size = decode.resolved_block_size(engine.config.block_size)
     trace = Trace()
     for index, prompt in enumerate(prompts):
+        watch = LayerWatch(block_size, engine.mask_token)
         blocks = 0
         steps = 0
-        for event in watched.stream([prompt], decode, batch_size=1):
+        for event in engine.stream([prompt], decode, batch_size=1, chat=chat, observer=watch):
             if not isinstance(event, StepEvent) or event.kind is Kind.PREFILL:
                 continue
             if event.kind is Kind.COMMIT:
@@ -174,9 +165,9 @@ def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec) -> Trac
             trace.block.append(blocks)
             trace.step.append(steps)
             trace.kind.append(event.kind.value)
-            trace.unmasked.append(len(event.columns))
-            trace.leftmost.append(watched.watching.first_masked in event.columns)
-            for name, values in watched.watching.latest.items():
+            trace.unmasked.append(len(event.positions))
+            trace.leftmost.append(watch.first_masked in event.positions)
+            for name, values in watch.latest.items():
                 trace.measures[name].append(values)
             steps += 1
     return trace

@@ -1,6 +1,6 @@
-"""From logits to candidates: the token a position would get and how sure the model is of it.
+"""From logits to predictions: the token a position would get and how sure the model is of it.
 
-A draw is a function of the request's seed, the column and the step alone, so it does not depend on
+A draw is a function of the request's seed, the position and the step alone, so it does not depend on
 batch mates, their order or the device's generator.
 
 Shape legend: N positions, V vocabulary.
@@ -24,7 +24,7 @@ _U64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Predictions:
     """One token and one confidence for each position, on the host."""
 
     tokens: list[int]
@@ -33,11 +33,11 @@ class Candidates:
     """For each position, the log probability of the tokens that were asked for (scoring asks)."""
 
 
-class Reader(Protocol):
+class LogitsReader(Protocol):
     """Takes from logits what a decoding needs to know."""
 
-    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Candidates]:
-        """Candidates for each piece; the logits are those of all its reads, in order, and may be overwritten."""
+    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
+        """Predictions for each piece; the logits are those of all its reads, in order, and may be overwritten."""
         ...
 
 
@@ -49,23 +49,25 @@ class Sampler:
     temperature: float = 0.0
     top_p: float = 1.0
 
-    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Candidates]:
+    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """One candidate for each position."""
         uniforms = (
-            [] if self.temperature == 0 else [self._uniform(p, column) for p in pieces for column in p.reads]
+            []
+            if self.temperature == 0
+            else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
         packed = candidates(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
         found, parts, start = to_host(packed), [], 0
         for piece in pieces:
             stop = start + len(piece.reads)
-            parts.append(Candidates(found.tokens[start:stop], found.confidences[start:stop]))
+            parts.append(Predictions(found.tokens[start:stop], found.confidences[start:stop]))
             start = stop
         return parts
 
-    def _uniform(self, piece: Piece, column: int) -> float:
+    def _uniform(self, piece: Piece, position: int) -> float:
         if piece.kind in (Kind.COMMIT, Kind.PREFILL):
             return GREEDY
-        return uniform(piece.row.seed, column, piece.row.total_steps)
+        return uniform(piece.sequence.seed, position, piece.sequence.total_steps)
 
 
 def request_seed(decode_seed: int, prompt: Sequence[int], repeat: int) -> int:
@@ -75,10 +77,10 @@ def request_seed(decode_seed: int, prompt: Sequence[int], repeat: int) -> int:
     return int.from_bytes(content.digest()[:8], "little")
 
 
-def uniform(seed: int, column: int, step: int) -> float:
+def uniform(seed: int, position: int, step: int) -> float:
     """A number in [0, 1) that depends on its three arguments only."""
     state = seed
-    for word in (column, step):
+    for word in (position, step):
         state = _mix((state + 0x9E3779B97F4A7C15 * (word + 1)) & _U64)
     return (state >> 40) / (1 << 24)
 
@@ -113,7 +115,7 @@ def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: floa
 def candidates(
     logits_NV: Tensor, mask_token: int, uniforms: Sequence[float], temperature: float, top_p: float
 ) -> Tensor:
-    """Candidates as one fp32 tensor of token ids and confidences, so that one copy brings them to the host.
+    """Predictions as one fp32 tensor of token ids and confidences, so that one copy brings them to the host.
 
     Token ids below 2**24 are exact in fp32. MASK is no candidate: its logit is minus infinity.
     """
@@ -130,10 +132,10 @@ def candidates(
     return torch.stack([tokens.to(torch.float32), confidences])
 
 
-def to_host(packed: Tensor) -> Candidates:
+def to_host(packed: Tensor) -> Predictions:
     """Wait for the device and unpack."""
     tokens, confidences = packed.tolist()
-    return Candidates([int(token) for token in tokens], confidences)
+    return Predictions([int(token) for token in tokens], confidences)
 
 
 def accepted(confidences: Sequence[float], threshold: float) -> list[int]:

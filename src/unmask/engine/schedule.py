@@ -1,6 +1,6 @@
-"""Which forward each row takes next, what it costs, and whether its plan is allowed.
+"""Which forward each sequence takes next, what it costs, and whether its plan is allowed.
 
-Works on row states and plans alone, so a whole decoding can be rehearsed without weights or torch
+Works on states of sequences and plans alone, so a whole decoding can be rehearsed without weights or torch
 (see policies/rehearsal.py): what is counted there is what the engine counts.
 """
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from unmask.cost import Work
 from unmask.engine.policy import Full, Policy, StepView
-from unmask.engine.row import Row
+from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, Kind, Op, StepPlan, Unit, features, spans
 from unmask.errors import UnmaskError
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One row's share of a forward: the columns fed and those predicted from it."""
+    """One sequence's share of a forward: the positions fed and those predicted from it."""
 
-    row: Row
+    sequence: SequenceState
     kind: Kind
     plan: StepPlan
-    columns: Sequence[int]
+    positions: Sequence[int]
     """Columns that are fed, those that always run first."""
     always: int
     """How many of them run through every layer whatever the probe says."""
@@ -33,21 +33,21 @@ class Piece:
         return self.always + (self.plan.rows.count if self.plan.rows else 0)
 
 
-def next_piece(row: Row, policy: Policy, layers: int) -> Piece:
-    """Ask the policy about a row's next forward and check its answer."""
-    kind = row.next_kind()
+def next_piece(sequence: SequenceState, policy: Policy, layers: int) -> Piece:
+    """Ask the policy about a sequence's next forward and check its answer."""
+    kind = sequence.next_kind()
     if kind is Kind.COMMIT or isinstance(policy, Full):
         plan = FULL
     else:
-        plan = _answer(policy, view_of(row, kind, layers))
-    columns: Sequence[int] = row.columns(kind)
-    reads = row.read_columns(kind)
+        plan = _answer(policy, view_of(sequence, kind, layers))
+    positions: Sequence[int] = sequence.positions(kind)
+    reads = sequence.read_positions(kind)
     if plan is FULL:
-        return Piece(row, kind, plan, columns, len(columns), reads)
-    always = len(columns)
+        return Piece(sequence, kind, plan, positions, len(positions), reads)
+    always = len(positions)
     if plan.rows is not None:
-        columns, always = _chosen_columns(row, columns, reads, plan)
-    piece = Piece(row, kind, plan, columns, always, reads)
+        positions, always = _chosen_positions(sequence, positions, reads, plan)
+    piece = Piece(sequence, kind, plan, positions, always, reads)
     _check(piece, layers)
     return piece
 
@@ -61,37 +61,37 @@ def _answer(policy: Policy, view: StepView) -> StepPlan:
     return FULL if plan == FULL else plan
 
 
-def view_of(row: Row, kind: Kind, layers: int) -> StepView:
-    """What a policy may know of a row."""
-    start, sub_block = row.start, row.sub_block
+def view_of(sequence: SequenceState, kind: Kind, layers: int) -> StepView:
+    """What a policy may know of a sequence."""
+    start, sub_block = sequence.start, sequence.sub_block
     return StepView(
         kind=kind,
         layers=layers,
-        block=row.blocks_done,
-        block_size=row.rules.block_size,
-        step=row.step,
-        block_steps=row.block_steps,
+        block=sequence.blocks_done,
+        block_size=sequence.settings.block_size,
+        step=sequence.step,
+        block_steps=sequence.block_steps,
         sub_block=range(sub_block.start - start, sub_block.stop - start),
-        masked=tuple(column - start for column in row.masked(range(start, row.stop))),
-        changed=tuple(sorted(column - start for column in row.changed)),
-        ages=tuple(row.ages),
-        drift=row.drift,
+        masked=tuple(position - start for position in sequence.masked(range(start, sequence.stop))),
+        changed=tuple(sorted(position - start for position in sequence.changed)),
+        ages=tuple(sequence.ages),
+        drift=sequence.drift,
     )
 
 
 def work_of(piece: Piece, layers: int) -> Work:
-    """What the forward costs this row; a prefill counts once, when its last block is through."""
-    row, kind, plan = piece.row, piece.kind, piece.plan
-    size = row.rules.block_size
+    """What the forward costs this sequence; a prefill counts once, when its last block is through."""
+    sequence, kind, plan = piece.sequence, piece.kind, piece.plan
+    size = sequence.settings.block_size
     if kind is Kind.PREFILL:
-        blocks = row.start // size
-        return Work("prefill", row.start, size * size * blocks * (blocks + 1) // 2, len(piece.reads))
-    rows = len(row.columns(kind))
-    pairs, reads = rows * row.stop, len(piece.reads)
+        blocks = sequence.start // size
+        return Work("prefill", sequence.start, size * size * blocks * (blocks + 1) // 2, len(piece.reads))
+    rows = len(sequence.positions(kind))
+    pairs, reads = rows * sequence.stop, len(piece.reads)
     if plan is FULL:
         return Work(kind.value, rows, pairs, reads)
     probed = plan.rows.probe_layer if plan.rows and plan.rows.count else 0
-    fed = [len(piece.columns) if layer < (probed or 0) else piece.kept for layer in range(layers)]
+    fed = [len(piece.positions) if layer < (probed or 0) else piece.kept for layer in range(layers)]
     attention = tuple(0 if _replays(plan, layer, Unit.ATTENTION) else fed[layer] for layer in range(layers))
     mlp = tuple(0 if _replays(plan, layer, Unit.MLP) else fed[layer] for layer in range(layers))
     whole = (rows,) * layers
@@ -107,40 +107,40 @@ def work_of(piece: Piece, layers: int) -> Work:
 
 def remember(piece: Piece) -> None:
     """Note what a denoising forward left behind, and how old each layer's last computation is."""
-    row, plan = piece.row, piece.plan
-    layers = row.ledger.layers
+    sequence, plan = piece.sequence, piece.plan
+    layers = sequence.ledger.layers
     if piece.kind not in (Kind.BLOCK, Kind.SUB):
         return
     if plan is FULL:
-        row.ages = [0] * layers
+        sequence.ages = [0] * layers
         return
-    positions = _bits(piece.columns[: piece.always], row.start)
+    offsets = _bits(piece.positions[: piece.always], sequence.start)
     for feature in features(plan, Op.REFRESH):
-        row.remembered[feature] = row.remembered.get(feature, 0) | positions
+        sequence.remembered[feature] = sequence.remembered.get(feature, 0) | offsets
     for layer in _measured_layers(plan):
-        row.measured[layer] = row.measured.get(layer, 0) | positions
+        sequence.measured[layer] = sequence.measured.get(layer, 0) | offsets
     skipped = [plan.replays_everything or op is Op.REPLAY for op in plan.ops] or [False] * layers
-    ages = row.ages or [0] * layers
-    row.ages = [age + 1 if skip else 0 for age, skip in zip(ages, skipped, strict=True)]
+    ages = sequence.ages or [0] * layers
+    sequence.ages = [age + 1 if skip else 0 for age, skip in zip(ages, skipped, strict=True)]
 
 
 def keys_written(piece: Piece) -> Sequence[int]:
-    """The columns whose keys a forward has surely renewed in every layer.
+    """The positions whose keys a forward has surely renewed in every layer.
 
     A replayed attention writes none, and which competing rows ran is known to the device only.
     """
     if Op.REPLAY in piece.plan.ops and piece.plan.unit is not Unit.MLP:
         return ()
-    return piece.columns[: piece.always]
+    return piece.positions[: piece.always]
 
 
 def measures_drift(piece: Piece) -> bool:
     """Whether a forward compares every layer's input with one remembered for the same rows in this block."""
-    row, plan = piece.row, piece.plan
+    sequence, plan = piece.sequence, piece.plan
     if not plan.drift or plan.replays_everything:
         return False
-    needed = _bits(piece.columns, row.start)
-    return all(not needed & ~row.measured.get(layer, 0) for layer in range(row.ledger.layers))
+    needed = _bits(piece.positions, sequence.start)
+    return all(not needed & ~sequence.measured.get(layer, 0) for layer in range(sequence.ledger.layers))
 
 
 def _measured_layers(plan: StepPlan) -> Sequence[int]:
@@ -160,24 +160,24 @@ def _replays(plan: StepPlan, layer: int, branch: Unit) -> bool:
     return plan.unit in (Unit.RESIDUAL, branch)
 
 
-def _chosen_columns(
-    row: Row, columns: Sequence[int], reads: Sequence[int], plan: StepPlan
+def _chosen_positions(
+    sequence: SequenceState, positions: Sequence[int], reads: Sequence[int], plan: StepPlan
 ) -> tuple[Sequence[int], int]:
     assert plan.rows is not None
-    always = [row.start + position for position in plan.rows.always]
-    among = [row.start + position for position in plan.rows.among] if plan.rows.count else []
+    always = [sequence.start + offset for offset in plan.rows.always]
+    among = [sequence.start + offset for offset in plan.rows.among] if plan.rows.count else []
     chosen = {*always, *among}
-    if not chosen.issubset(columns) or len(chosen) < len(always) + len(among):
+    if not chosen.issubset(positions) or len(chosen) < len(always) + len(among):
         raise UnmaskError(
-            "The policy's rows do not fit the step: they must be distinct positions that it feeds."
+            "The policy's rows do not fit the step: they must be distinct offsets that it feeds."
         )
-    if not set(always).issuperset(column - 1 for column in reads):
+    if not set(always).issuperset(position - 1 for position in reads):
         raise UnmaskError(
             "The policy leaves out a row whose logits are read: keep the predecessors of masked rows."
         )
     if not 0 <= plan.rows.count <= len(among):
         raise UnmaskError(f"The policy asks for {plan.rows.count} of {len(among)} rows; correct the count.")
-    if not row.has_block_keys and len(always) + plan.rows.count < len(columns):
+    if not sequence.has_block_keys and len(always) + plan.rows.count < len(positions):
         raise UnmaskError(
             "The policy leaves out rows at a block's first step, when they have no keys yet; plan all rows."
         )
@@ -188,7 +188,7 @@ def _chosen_columns(
 
 def _check(piece: Piece, layers: int) -> None:
     """Refuse a plan that does not fit the model or needs what was not computed for these rows in this block."""
-    row, plan = piece.row, piece.plan
+    sequence, plan = piece.sequence, piece.plan
     if plan.ops and len(plan.ops) != layers:
         raise UnmaskError(f"The policy planned {len(plan.ops)} layers but the model has {layers}.")
     if plan.rows is not None:
@@ -197,9 +197,9 @@ def _check(piece: Piece, layers: int) -> None:
         raise UnmaskError(
             "Drift is measured layer by layer: plan an operation for every layer, with merge=False."
         )
-    needed = _bits(piece.columns, row.start)
+    needed = _bits(piece.positions, sequence.start)
     for unit, start, stop in features(plan, Op.REPLAY):
-        if needed & ~row.remembered.get((unit, start, stop), 0):
+        if needed & ~sequence.remembered.get((unit, start, stop), 0):
             raise UnmaskError(
                 f"The policy replays the {unit.value} of layers {start} to {stop - 1} for rows that were not "
                 "refreshed in this block; plan a REFRESH first."
@@ -207,7 +207,7 @@ def _check(piece: Piece, layers: int) -> None:
 
 
 def _check_probe(piece: Piece, layers: int) -> None:
-    row, plan = piece.row, piece.plan
+    sequence, plan = piece.sequence, piece.plan
     assert plan.rows is not None
     probe_layer = plan.rows.probe_layer
     if probe_layer is None:
@@ -220,16 +220,16 @@ def _check_probe(piece: Piece, layers: int) -> None:
         raise UnmaskError("A plan with a probe layer cannot measure drift as well; leave one of them out.")
     if any(span.start < probe_layer and span.op is not Op.COMPUTE for span in spans(plan)):
         raise UnmaskError("Layers below the probe layer must be computed: they tell which rows have drifted.")
-    competing = _bits(piece.columns[piece.always :], row.start)
-    if competing & ~row.measured.get(probe_layer, 0):
+    competing = _bits(piece.positions[piece.always :], sequence.start)
+    if competing & ~sequence.measured.get(probe_layer, 0):
         raise UnmaskError(
             f"The policy chooses by drift among rows whose input to layer {probe_layer} was not remembered in "
             "this block; plan them with that probe layer first."
         )
 
 
-def _bits(columns: Sequence[int], start: int) -> int:
+def _bits(positions: Sequence[int], start: int) -> int:
     bits = 0
-    for column in columns:
-        bits |= 1 << (column - start)
+    for position in positions:
+        bits |= 1 << (position - start)
     return bits

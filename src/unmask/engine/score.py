@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from unmask.cost import Ledger
-from unmask.engine.decider import ByConfidence
+from unmask.engine.decode import Decoder
 from unmask.engine.policy import Full, Policy
-from unmask.engine.row import BlockRules
-from unmask.engine.score_row import Member, ScoreRow
-from unmask.engine.scoring import Estimator, ScoringDecoder, TargetReader
+from unmask.engine.scoring import (
+    Estimator,
+    ScoringWriter,
+    Target,
+    TargetGroup,
+    TargetGroups,
+    TargetReader,
+    show,
+)
+from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec
 
@@ -62,62 +69,59 @@ def score(
     batch_size: int = 16,
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
-    """Score every request; `progress` is told how many requests each finished row has settled."""
+    """Score every request; `progress` is called with the number of requests that each finished sequence has settled."""
     if estimator not in get_args(EstimatorName):
         raise UnmaskError(f"{estimator!r} is no estimator; use one of {', '.join(get_args(EstimatorName))}.")
     if order not in get_args(Order):
         raise UnmaskError(f"{order!r} is no order; use confidence or left_to_right.")
-    spec = decode or DecodeSpec()
-    members = [_member(index, request, engine, estimator) for index, request in enumerate(requests)]
     if not isinstance(batch_size, int) or batch_size < 1:
         raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
-    rows = _rows(requests, members, _rules(engine, spec, estimator), engine, estimator, batch_size)
-    ledgers = [row.ledger for row in rows]
-    groups = {member.index: row.index for row in rows for member in row.members}
+    settings = _settings(engine, decode or DecodeSpec(), estimator)
+    targets = [_target(index, request, engine, estimator) for index, request in enumerate(requests)]
+    groups = _groups(requests, targets, settings, engine, estimator, batch_size)
+    ledgers = [sequence.ledger for sequence in groups]
+    group_of = {target.index: sequence.index for sequence in groups for target in groups[sequence].targets}
     chosen = policy or Full()
-    _decode(engine, rows, chosen, Estimator(estimator, order), batch_size, progress)
-    scores = [Score(member.logprob, member.is_greedy, groups[member.index]) for member in members]
+    _decode(engine, groups, chosen, Estimator(estimator, order), batch_size, progress)
+    scores = [Score(target.logprob, target.is_greedy, group_of[target.index]) for target in targets]
     return Scores(scores, ledgers, _why_inactive(chosen, ledgers, estimator, requests))
 
 
 @torch.inference_mode()
 def _decode(
     engine: "Engine",
-    rows: list[ScoreRow],
+    groups: TargetGroups,
     policy: Policy,
     estimator: Estimator,
     batch_size: int,
     progress: Callable[[int], None] | None,
 ) -> None:
-    if not rows:
+    if not groups:
         return
-    size = rows[0].rules.block_size
-    columns = max(-(-row.end // size) * size for row in rows)
-    slots = max(
-        min(batch_size, sum(len(row.members) for row in rows)), *(len(row.members) for row in rows), 1
-    )
-    workspace = engine.workspace(slots, columns, size)
-    reader = TargetReader(engine.mask_token, mask_may_win=estimator.name == "first_token")
-    decoder = ScoringDecoder(workspace, policy, ByConfidence(1.0), reader, estimator=estimator)
-    waiting = {row.index: len(row.members) for row in rows}
-    for event in decoder.run(sorted(rows, key=lambda row: -row.end)):
-        if (
-            progress
-            and isinstance(event, ScoreRow)
-            and all(row.index != event.index for row in decoder.active)
-        ):
-            progress(waiting.pop(event.index))
+    sequences = sorted(groups, key=lambda sequence: -sequence.end)
+    size = sequences[0].settings.block_size
+    length = max(-(-sequence.end // size) * size for sequence in sequences)
+    counts = {sequence.index: len(group.targets) for sequence, group in groups.items()}
+    slots = max(min(batch_size, sum(counts.values())), *counts.values(), 1)
+    workspace = engine.workspace(slots, length, size)
+    reader = TargetReader(groups, engine.mask_token, mask_may_win=estimator.name == "first_token")
+    decoder = Decoder(workspace, policy, ScoringWriter(groups, estimator), reader)
+    for event in decoder.run(sequences):
+        if isinstance(event, SequenceState) and progress:
+            forks_are_done = all(sequence.index != event.index for sequence in decoder.active)
+            if forks_are_done:
+                progress(counts.pop(event.index))
 
 
-def _rules(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> BlockRules:
+def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> BlockSettings:
     """Whole blocks compete at once where an estimator looks at a block as one."""
     size = spec.resolved_block_size(engine.config.block_size)
     sub_block = spec.sub_block_size if estimator == "chain" else size
     cache = spec.block_cache or estimator == "canvas"
-    return BlockRules(size, sub_block, cache, engine.mask_token, frozenset())
+    return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset())
 
 
-def _member(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Member:
+def _target(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Target:
     if not isinstance(request, ScoreRequest):
         raise UnmaskError("A score needs a ScoreRequest with the token ids of a prefix and a target.")
     prefix, target = request.prefix, tuple(request.target)
@@ -134,48 +138,56 @@ def _member(index: int, request: ScoreRequest, engine: "Engine", estimator: Esti
         raise UnmaskError(
             f"canvas scores single tokens, but a target has {len(target)}; use the estimator chain for such a task."
         )
-    return Member(index, target, len(prefix))
+    return Target(index, target, len(prefix))
 
 
-def _rows(
+def _groups(
     requests: Sequence[ScoreRequest],
-    members: list[Member],
-    rules: BlockRules,
+    targets: list[Target],
+    settings: BlockSettings,
     engine: "Engine",
     estimator: EstimatorName,
     batch_size: int,
-) -> list[ScoreRow]:
-    """One row for each prefix (and, where the rest of a target is visible, for each such rest).
+) -> TargetGroups:
+    """One sequence for each prefix (and, where the rest of a target is visible, for each such rest).
 
-    A row may fork until each member has a slot of its own, so it has at most `batch_size` members.
+    A sequence may fork until each target has a slot of its own, so it stands for at most `batch_size` targets.
     """
-    families: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Member]] = {}
-    for request, member in zip(requests, members, strict=True):
-        rest = member.tokens[1:] if estimator == "first_token" else ()
-        families.setdefault((tuple(request.prefix), rest), []).append(member)
-    rows: list[ScoreRow] = []
-    for (prefix, rest), family in families.items():
-        for start in range(0, len(family), batch_size):
-            part = family[start : start + batch_size]
-            row = ScoreRow(len(rows), prefix, part, rules, engine.config.num_layers)
-            _show_known(row, rest, engine, estimator)
-            rows.append(row)
-    return rows
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Target]] = {}
+    for request, target in zip(requests, targets, strict=True):
+        rest = target.tokens[1:] if estimator == "first_token" else ()
+        alike.setdefault((tuple(request.prefix), rest), []).append(target)
+    groups: TargetGroups = {}
+    for (prefix, rest), all_targets in alike.items():
+        for start in range(0, len(all_targets), batch_size):
+            group = TargetGroup(all_targets[start : start + batch_size])
+            longest = max(len(target.tokens) for target in group.targets)
+            sequence = SequenceState(len(groups), prefix, longest, settings, engine.config.num_layers)
+            sequence.reads_until = sequence.end
+            _show_known(sequence, group, rest, engine, estimator)
+            groups[sequence] = group
+    return groups
 
 
-def _show_known(row: ScoreRow, rest: tuple[int, ...], engine: "Engine", estimator: EstimatorName) -> None:
+def _show_known(
+    sequence: SequenceState,
+    group: TargetGroup,
+    rest: tuple[int, ...],
+    engine: "Engine",
+    estimator: EstimatorName,
+) -> None:
     """What the published evaluation lets the answer see: the rest of its target and an end token."""
-    first = row.prompt_length
-    if estimator not in ("canvas", "first_token") or first % row.rules.block_size == 0:
+    first = sequence.prompt_length
+    if estimator not in ("canvas", "first_token") or first % sequence.settings.block_size == 0:
         return
     if not engine.config.stop_tokens:
         raise UnmaskError(f"{estimator} shows an end token behind the answer, but the checkpoint names none.")
     known = dict(enumerate((*rest, engine.config.stop_tokens[0]), start=first + 1))
     if estimator == "first_token":
-        row.show(known)
-        row.end = first + 1
+        show(sequence, known)
+        sequence.end = sequence.reads_until = first + 1
     else:
-        row.shown = {column: token for column, token in known.items() if column < row.stop}
+        group.shown = {position: token for position, token in known.items() if position < sequence.stop}
 
 
 def _why_inactive(

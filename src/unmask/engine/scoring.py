@@ -1,69 +1,123 @@
-"""Scoring is generation with forced tokens: the same loop, caches and policies, with targets written in.
+"""Scoring is a decoding whose tokens are given: the same sequences, plans and forwards, with targets written in.
 
-An estimator says which columns a step reveals and what is known besides the prefix:
+Targets behind one prefix are one sequence as long as the same tokens have been revealed to them at the same
+positions; where they part, the sequence forks. An estimator says which positions a step reveals and what is
+known besides the prefix:
 
-- `chain`: one column a step, the most confident one (or the leftmost): the log probability of the target
-  under the sampler that picks columns so and draws every token at temperature 1. Sums to 1 over all
+- `chain`: one position a step, the most confident one (or the leftmost): the log probability of the target
+  under the sampler that picks positions so and draws every token at temperature 1. Sums to 1 over all
   targets of a length, with any policy.
-- `onepass`: all columns of a block at once, from the fully masked block.
+- `onepass`: all positions of a block at once, from the fully masked block.
 - `canvas`: single tokens; the block is fed fully masked, then with an end token behind the answer, and
   the answer is read in the second state, which a policy may replay.
 - `first_token`: the published evaluation: only the first token is scored, and it sees the rest of its target.
+
+Requests, groups and results are in score.py.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from unmask.engine.decode import Decoder
-from unmask.engine.events import StepEvent
-from unmask.engine.row import Row
-from unmask.engine.sampling import Candidates, most_likely
-from unmask.engine.schedule import Piece, keys_written, remember, work_of
-from unmask.engine.score_row import Member, ScoreRow
+from unmask.engine.sampling import Predictions, most_likely
+from unmask.engine.schedule import Piece
+from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import Kind
+from unmask.engine.unmasking import Writes
+
+
+@dataclass(slots=True)
+class Target:
+    """One target on its way: what was revealed of it and how likely that was."""
+
+    index: int
+    tokens: tuple[int, ...]
+    first: int
+    """Position of its first token."""
+    logprob: float = 0.0
+    is_greedy: bool = True
+    revealed: int = 0
+
+    @property
+    def end(self) -> int:
+        """The position behind its last token."""
+        return self.first + len(self.tokens)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every token has been revealed."""
+        return self.revealed == len(self.tokens)
+
+    def token_at(self, position: int) -> int | None:
+        """Its token at a position, if it has one there."""
+        return self.tokens[position - self.first] if position < self.end else None
+
+    def reveal(self, logprob: float, most_likely: bool) -> None:
+        """Count one token in."""
+        self.logprob += logprob
+        self.is_greedy = self.is_greedy and most_likely
+        self.revealed += 1
+
+
+@dataclass(slots=True)
+class TargetGroup:
+    """What a sequence is scored for."""
+
+    targets: list[Target]
+    shown: dict[int, int] = field(default_factory=dict)
+    """Tokens to be made known after the first step, by position (what the reference's canvas shows)."""
+
+
+TargetGroups = dict[SequenceState, TargetGroup]
+"""The targets that every sequence of a scoring stands for; reader and writer share it."""
+
+
+def show(sequence: SequenceState, known: Mapping[int, int]) -> None:
+    """Make positions of the current block known without scoring them."""
+    for position, token in known.items():
+        if position < sequence.stop:
+            sequence.write(position, token)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetReader:
-    """Reads the most likely token, its probability, and the log probability of every member's token."""
+    """Reads the most likely token, its probability, and the log probability of every target's token."""
 
+    groups: TargetGroups
     mask_token: int
     mask_may_win: bool
-    """True leaves MASK among the candidates, as the published evaluation does."""
+    """True leaves MASK among the predictions, as the published evaluation does."""
 
-    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Candidates]:
-        """Candidates with the log probabilities that the members ask for."""
+    def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
+        """Predictions with the log probabilities that the targets ask for."""
         if not self.mask_may_win:
             logits_NV[:, self.mask_token] = -torch.inf
-        wanted = [self._wanted(piece.row, column) for piece in pieces for column in piece.reads]
+        wanted = [self._wanted(piece.sequence, position) for piece in pieces for position in piece.reads]
         rows = [row for row, tokens in enumerate(wanted) for _ in tokens]
         columns = [token for tokens in wanted for token in tokens]
-        asked = torch.tensor([rows, columns]).to(logits_NV.device, non_blocking=True)
-        logprobs = logits_NV[asked[0], asked[1]] - torch.logsumexp(logits_NV, dim=-1)[asked[0]]
+        entries = torch.tensor([rows, columns]).to(logits_NV.device, non_blocking=True)
+        logprobs = logits_NV[entries[0], entries[1]] - torch.logsumexp(logits_NV, dim=-1)[entries[0]]
         tokens_N, confidences_N = most_likely(logits_NV)
         packed = torch.cat([tokens_N.float(), confidences_N, logprobs]).tolist()
         count = len(wanted)
         values = iter(packed[2 * count :])
-        told = [{token: next(values) for token in tokens} for tokens in wanted]
-        return _split([int(token) for token in packed[:count]], packed[count : 2 * count], told, pieces)
+        by_token = [{token: next(values) for token in tokens} for tokens in wanted]
+        return _split([int(token) for token in packed[:count]], packed[count : 2 * count], by_token, pieces)
 
-    @staticmethod
-    def _wanted(row: Row, column: int) -> list[int]:
-        assert isinstance(row, ScoreRow)
-        tokens = (member.token_at(column) for member in row.members)
+    def _wanted(self, sequence: SequenceState, position: int) -> list[int]:
+        tokens = (target.token_at(position) for target in self.groups[sequence].targets)
         return list(dict.fromkeys(token for token in tokens if token is not None))
 
 
 def _split(
     tokens: list[int], confidences: list[float], logprobs: list[dict[int, float]], pieces: Sequence[Piece]
-) -> list[Candidates]:
+) -> list[Predictions]:
     parts, start = [], 0
     for piece in pieces:
         stop = start + len(piece.reads)
-        parts.append(Candidates(tokens[start:stop], confidences[start:stop], logprobs[start:stop]))
+        parts.append(Predictions(tokens[start:stop], confidences[start:stop], logprobs[start:stop]))
         start = stop
     return parts
 
@@ -75,13 +129,13 @@ class Estimator:
     name: str
     order: str = "confidence"
 
-    def revealed(self, member: Member, columns: Sequence[int], found: Candidates) -> list[int]:
-        """Indices of the columns that a denoising step reveals to a member."""
-        own = [index for index, column in enumerate(columns) if column < member.end]
+    def revealed(self, target: Target, positions: Sequence[int], predictions: Predictions) -> list[int]:
+        """Indices of the positions that a denoising step reveals to a target."""
+        own = [index for index, position in enumerate(positions) if position < target.end]
         if self.name == "onepass":
             return own
         if self.name == "chain" and self.order == "confidence":
-            return [max(own, key=lambda index: found.confidences[index])]
+            return [max(own, key=lambda index: predictions.confidences[index])]
         return own[:1]
 
     @property
@@ -90,64 +144,61 @@ class Estimator:
         return self.name == "first_token"
 
 
-class ScoringDecoder(Decoder):
-    """Feeds rows as a decoding does and writes their targets."""
+@dataclass(frozen=True, slots=True)
+class ScoringWriter:
+    """The writer of a scoring: reveals the targets' own tokens; sequences whose targets part are forked."""
 
-    def __init__(self, *arguments: object, estimator: Estimator, **options: object) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[arg-type]
-        self.estimator = estimator
+    groups: TargetGroups
+    estimator: Estimator
 
-    def _has_room(self, row: Row) -> bool:
-        """Every member may need a slot of its own before it is done."""
-        assert isinstance(row, ScoreRow)
-        may_fork = sum(len(other.members) - 1 for other in self.active if isinstance(other, ScoreRow))
-        return len(self.free) - may_fork >= len(row.members)
+    def slots(self, sequence: SequenceState) -> int:
+        """Every target may need a slot of its own before it is done."""
+        return len(self.groups[sequence].targets)
 
-    def _take(self, piece: Piece, found: Candidates) -> Iterator[StepEvent]:
-        row, kind = piece.row, piece.kind
-        assert isinstance(row, ScoreRow)
-        if kind is Kind.PREFILL and piece.columns[-1] + 1 < row.start:
-            return
-        step = sum(row.ledger.entries.values())
-        row.ledger.add(work_of(piece, self.layers))
-        remember(piece)
-        row.fed(kind, keys_written(piece))
-        if kind in (Kind.BLOCK, Kind.SUB) and row.shown:
-            row.show(row.shown)
-            row.shown = {}
-        elif piece.reads:
-            self._reveal(row, piece, found)
-        yield StepEvent(row.index, kind, piece.plan, step, (), (), ())
+    def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
+        """Show what the canvas shows, or reveal tokens; nothing of it is the model's own choice."""
+        sequence, group = piece.sequence, self.groups[piece.sequence]
+        if piece.kind in (Kind.BLOCK, Kind.SUB) and group.shown:
+            show(sequence, group.shown)
+            group.shown = {}
+            return (), ()
+        return (), self._reveal(piece, predictions) if piece.reads else ()
 
-    def _reveal(self, row: ScoreRow, piece: Piece, found: Candidates) -> None:
-        """Write each member's tokens; members that got different ones part."""
-        parted: dict[tuple[tuple[int, int], ...], list[Member]] = {}
-        for member in row.members:
-            if piece.kind in (Kind.BLOCK, Kind.SUB):
-                chosen = self.estimator.revealed(member, piece.reads, found)
-            else:
-                chosen = [0]
-            writes = []
-            for index in chosen:
-                token = member.token_at(piece.reads[index])
-                assert token is not None
-                member.reveal(found.logprobs[index][token], found.tokens[index] == token)
-                writes.append((piece.reads[index], token))
-            if not (member.is_done or self.estimator.first_only):
-                parted.setdefault(tuple(writes), []).append(member)
-        twins = [row, *(self._fork(row, members) for members in list(parted.values())[1:])]
-        if not parted:
-            row.keep([])
-        for twin, (shared, members) in zip(twins, parted.items(), strict=False):
-            twin.keep(members)
-            for column, token in shared:
-                twin.write(column, token)
-            twin.settle()
+    def _reveal(self, piece: Piece, predictions: Predictions) -> list[SequenceState]:
+        """Write each target's tokens; return the forks of targets that got others than the first ones."""
+        sequence = piece.sequence
+        alike: dict[tuple[tuple[int, int], ...], list[Target]] = {}
+        for target in self.groups[sequence].targets:
+            writes = self._score(target, piece, predictions)
+            if not (target.is_done or self.estimator.first_only):
+                alike.setdefault(writes, []).append(target)
+        forks = [sequence.forked() for _ in range(len(alike) - 1)]
+        if not alike:
+            self._keep(sequence, [])
+        for each, (writes, targets) in zip((sequence, *forks), alike.items(), strict=False):
+            self._keep(each, targets)
+            for position, token in writes:
+                each.write(position, token)
+            each.settle()
+        return forks
 
-    def _fork(self, row: ScoreRow, members: list[Member]) -> ScoreRow:
-        twin = row.forked(members)
-        twin.slot = self.free.pop()
-        self.workspace.copy_slot(row.slot, twin.slot, row.stop)
-        self.prefixes.keep(twin.slot, self.prefixes.held[row.slot])
-        self.active.append(twin)
-        return twin
+    def _score(self, target: Target, piece: Piece, predictions: Predictions) -> tuple[tuple[int, int], ...]:
+        """Count what this step reveals of a target; return the positions and tokens."""
+        chosen = [0]
+        if piece.kind in (Kind.BLOCK, Kind.SUB):
+            chosen = self.estimator.revealed(target, piece.reads, predictions)
+        writes = []
+        for index in chosen:
+            token = target.token_at(piece.reads[index])
+            assert token is not None
+            target.reveal(predictions.logprobs[index][token], predictions.tokens[index] == token)
+            writes.append((piece.reads[index], token))
+        return tuple(writes)
+
+    def _keep(self, sequence: SequenceState, targets: list[Target]) -> None:
+        """Go on with some targets only; without any the sequence is finished."""
+        self.groups[sequence] = TargetGroup(targets)
+        if targets:
+            sequence.end = sequence.reads_until = max(target.end for target in targets)
+        else:
+            sequence.finish_reason = "scored"

@@ -42,13 +42,13 @@ class Unit(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Which positions of the block go through the layers; the others keep their keys and features."""
+class RowSelection:
+    """Which offsets of the block go through the layers; the others keep their keys and features."""
 
     always: tuple[int, ...]
-    """Positions (from the block's start) that go through every layer."""
+    """Offsets (places counted from the block's start) that go through every layer."""
     among: tuple[int, ...] = ()
-    """Positions that compete for `count` places by how far the probed layer's input has drifted."""
+    """Offsets that compete for `count` places by how far the probed layer's input has drifted."""
     count: int = 0
     probe_layer: int | None = None
     """The input of this layer is remembered for the rows computed; layers below it run on all competitors."""
@@ -72,7 +72,7 @@ class StepPlan:
     unit: Unit = Unit.RESIDUAL
     merge: bool = True
     """Whether neighbouring layers share one residual feature; False keeps one for each layer."""
-    rows: Rows | None = None
+    rows: RowSelection | None = None
     """None pushes every row of the forward through."""
     drift: bool = False
     """Whether to measure how far every layer's input has moved since that layer last computed."""
@@ -84,11 +84,11 @@ class StepPlan:
 
     @property
     def shared(self) -> "StepPlan":
-        """The plan without the positions: requests that agree in it share a forward."""
+        """The plan without the offsets: requests that agree in it share a forward."""
         if self.rows is None or not (self.rows.always or self.rows.among):
             return self
         return StepPlan(
-            self.ops, self.unit, self.merge, Rows((), probe_layer=self.rows.probe_layer), self.drift
+            self.ops, self.unit, self.merge, RowSelection((), probe_layer=self.rows.probe_layer), self.drift
         )
 
 

@@ -2,23 +2,23 @@
 
 from collections.abc import Callable, Sequence
 
-from unmask.engine.row import Row
+from unmask.engine.sequence import SequenceState
 
 
 class StopStrings:
-    """Finishes rows whose text has reached a stop string."""
+    """Finishes sequences whose text has reached a stop string."""
 
     def __init__(self, strings: Sequence[str], decode: Callable[[list[int]], str]) -> None:
         self.strings = strings
         self.decode = decode
 
-    def __call__(self, row: Row) -> None:
-        """Cut the row where its text first holds a stop string, whenever that is noticed."""
-        answer = row.answer
+    def __call__(self, sequence: SequenceState) -> None:
+        """Cut the sequence where its text first holds a stop string, whenever that is noticed."""
+        answer = sequence.answer
         if not self._held(answer):
             return
         length = next(length for length in range(1, len(answer) + 1) if self._held(answer[:length]))
-        row.cut(length, "stop_string")
+        sequence.cut(length, "stop_string")
 
     def text_before(self, text: str) -> str:
         """The text in front of the first stop string."""

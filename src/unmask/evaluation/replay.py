@@ -79,9 +79,11 @@ class _Told:
                 letters[place] if (place := column - self.prompt) in letters else _single(engine, token),
                 round(confidence, DIGITS),
             ]
-            for column, token, confidence in zip(event.columns, event.tokens, event.confidences, strict=True)
+            for column, token, confidence in zip(
+                event.positions, event.tokens, event.confidences, strict=True
+            )
         ]
-        self.known.update(event.columns)
+        self.known.update(event.positions)
         return found
 
     def _fed(self, kind: Kind) -> list[int]:

@@ -1,18 +1,24 @@
 """A checkpoint folder as it lies on disk: configuration, tensor headers, and whether they fit each other.
 
 Reads headers only, so that a broken or foreign checkpoint is refused before anything is loaded, and
-needs no torch. It does not know about devices.
+needs no torch. It builds the tokenizer once, for whoever needs it first. It does not know about devices.
 """
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config, read_json
+from unmask.model.token_files import TOKENIZER_FILE
+
+if TYPE_CHECKING:
+    from unmask.model.tokenizer import Tokenizer
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -37,13 +43,25 @@ class StoredTensor:
         return prod(self.shape) * ELEMENT_BYTES[self.dtype]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """A folder whose tensors were found complete and of the right shape."""
 
     folder: Path
     config: ModelConfig
     tensors: dict[str, StoredTensor]
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether text can be read and written; token ids always can."""
+        return (self.folder / TOKENIZER_FILE).is_file()
+
+    @cached_property
+    def tokenizer(self) -> "Tokenizer":
+        """The tokenizer, built when it is first needed and then shared by all who hold this checkpoint."""
+        from unmask.model.tokenizer import Tokenizer
+
+        return Tokenizer.from_folder(self.folder)
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:

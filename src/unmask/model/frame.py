@@ -3,7 +3,7 @@
 Knows where a forward's rows lie in the buffers and which keys they see. It does not know what the rows are.
 
 Shape legend: T rows, D hidden, X = (H + 2 K) heads of queries, keys and values, K key/value heads, d head dim,
-L layers, B slots, C columns.
+L layers, B slots, C positions of a slot.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _writer(
 ) -> Callable[[int], object]:
     """Make ready to copy rows into a layer's buffer."""
     if isinstance(places, Stretch):
-        targets_TKd = buffer_LBKCd[:, places.slot, :, places.columns].transpose(1, 2).unbind()
+        targets_TKd = buffer_LBKCd[:, places.slot, :, places.positions].transpose(1, 2).unbind()
         return lambda layer: targets_TKd[layer].copy_(rows_TKd)
     flat_Rd = buffer_LBKCd.flatten(1, 3).unbind()
     places_P = places.flatten()

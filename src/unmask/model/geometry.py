@@ -26,19 +26,19 @@ A call costs a CPU little beside the copies; on accelerators calls are what cost
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows of one slot that see the same keys: columns `[0, visible)`."""
+    """Rows of one slot that see the same keys: positions `[0, visible)`."""
 
     slot: int
-    columns: Sequence[int]
+    positions: Sequence[int]
     visible: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbouring columns of one slot."""
+    """Neighbouring positions of one slot."""
 
     slot: int
-    columns: slice
+    positions: slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +64,24 @@ class Geometry:
         only = segments[0]
         self.positions: slice | Tensor
         self.writes: Stretch | Tensor
-        """Where keys go: a stretch of columns, or for every row the places of its heads, [T, K], in a layer's
+        """Where keys go: a stretch of positions, or for every row the places of its heads, [T, K], in a layer's
         buffer seen as rows of a head."""
-        if len(segments) == 1 and isinstance(only.columns, range):
-            self.positions = slice(only.columns.start, only.columns.stop)
+        if len(segments) == 1 and isinstance(only.positions, range):
+            self.positions = slice(only.positions.start, only.positions.stop)
             self.writes = Stretch(only.slot, self.positions)
         else:
-            columns = [column for segment in segments for column in segment.columns]
-            slots = [segment.slot for segment in segments for _ in segment.columns]
-            both = torch.tensor([columns, slots]).to(device, non_blocking=True)
+            positions = [position for segment in segments for position in segment.positions]
+            slots = [segment.slot for segment in segments for _ in segment.positions]
+            both = torch.tensor([positions, slots]).to(device, non_blocking=True)
             heads_K = torch.arange(cache.kv_heads, device=device)
             self.positions = both[0]
-            self.writes = (both[1, :, None] * cache.kv_heads + heads_K) * cache.columns + both[0, :, None]
+            self.writes = (both[1, :, None] * cache.kv_heads + heads_K) * cache.length + both[0, :, None]
         self.runs = _runs(segments, cache, dtype, device)
 
     @property
     def rows(self) -> int:
         """Rows of the forward."""
-        return sum(len(segment.columns) for segment in self.segments)
+        return sum(len(segment.positions) for segment in self.segments)
 
     def narrowed(self, kept_T: Tensor, lengths: Sequence[int]) -> "Geometry":
         """The layout of some of the rows; `lengths` says how many each segment keeps."""
@@ -104,23 +104,23 @@ def _runs(
     return tuple(_make_run(group, dtype, device) for group in _group(segments, limit))
 
 
-def _group(segments: Sequence[Segment], columns: int) -> list[list[Segment]]:
+def _group(segments: Sequence[Segment], length: int) -> list[list[Segment]]:
     """Split into runs of consecutive segments that one attention call may serve."""
     groups: list[list[Segment]] = []
     for segment in segments:
         last = groups[-1] if groups else None
-        if last and len(last[0].columns) == len(segment.columns) and _shares(last, segment, columns):
+        if last and len(last[0].positions) == len(segment.positions) and _shares(last, segment, length):
             last.append(segment)
         else:
             groups.append([segment])
     return groups
 
 
-def _shares(group: list[Segment], segment: Segment, columns: int) -> bool:
+def _shares(group: list[Segment], segment: Segment, length: int) -> bool:
     if segment.visible == group[0].visible and segment.slot == group[-1].slot + 1 and _is_view(group):
         return True
     longest = max(segment.visible, *(member.visible for member in group))
-    return (len(group) + 1) * longest <= columns
+    return (len(group) + 1) * longest <= length
 
 
 def _is_view(group: Sequence[Segment]) -> bool:
@@ -144,4 +144,4 @@ def _make_run(group: Sequence[Segment], dtype: torch.dtype, device: torch.device
         hidden_BL = torch.arange(visible) >= lengths_B1
         bias_BL = torch.zeros(hidden_BL.shape, dtype=dtype).masked_fill_(hidden_BL, -torch.inf)
         bias = bias_BL[:, None, None, :].to(device, non_blocking=True)
-    return Run(len(group), len(first.columns), visible, slots, bias)
+    return Run(len(group), len(first.positions), visible, slots, bias)

@@ -4,7 +4,7 @@ A slot holds one request. Columns are absolute token positions, so the current b
 behind the committed prefix and is simply overwritten until it is committed. What is committed is
 known to the decoder, not to the buffers.
 
-Shape legend: L layers, B slots, K key/value heads, C columns, d head dim.
+Shape legend: L layers, B slots, K key/value heads, C positions, d head dim.
 """
 
 import torch
@@ -13,28 +13,28 @@ from unmask.model.config import ModelConfig
 
 
 class KVCache:
-    """Keys and values of every layer, as [slot, kv head, column, head dim].
+    """Keys and values of every layer, as [slot, kv head, position, head dim].
 
-    The columns of a head lie side by side, so that the slots and heads of a call are one batch of products.
+    The positions of a head lie side by side, so that the slots and heads of a call are one batch of products.
     """
 
     def __init__(
-        self, config: ModelConfig, slots: int, columns: int, device: torch.device, dtype: torch.dtype
+        self, config: ModelConfig, slots: int, length: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        shape = (config.num_layers, slots, config.num_kv_heads, columns, config.head_dim)
-        # Padded attention weighs unwritten columns by zero, and zero times garbage may be NaN.
+        shape = (config.num_layers, slots, config.num_kv_heads, length, config.head_dim)
+        # Padded attention weighs unwritten positions by zero, and zero times garbage may be NaN.
         self.keys_LBKCd = torch.zeros(shape, device=device, dtype=dtype)
         self.values_LBKCd = torch.zeros(shape, device=device, dtype=dtype)
         self.slots = slots
-        self.columns = columns
+        self.length = length
         self.kv_heads = config.num_kv_heads
 
     @property
     def key_width(self) -> int:
-        """Elements of one column's keys in one layer."""
+        """Elements of one position's keys in one layer."""
         return self.kv_heads * self.keys_LBKCd.shape[-1]
 
-    def copy(self, source: int, target: int, columns: int) -> None:
-        """Give one slot the first columns of another, in every layer."""
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Give one slot the first positions of another, in every layer."""
         for buffer in (self.keys_LBKCd, self.values_LBKCd):
-            buffer[:, target, :, :columns] = buffer[:, source, :, :columns]
+            buffer[:, target, :, :length] = buffer[:, source, :, :length]

@@ -24,9 +24,9 @@ def weight_bytes(config: ModelConfig, bytes_per_element: int) -> int:
     return config.parameters * bytes_per_element
 
 
-def kv_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: int) -> int:
+def kv_bytes(config: ModelConfig, slots: int, length: int, bytes_per_element: int) -> int:
     """Size of the key/value buffers, for planning before anything is allocated."""
-    return 2 * config.num_layers * slots * columns * config.num_kv_heads * config.head_dim * bytes_per_element
+    return 2 * config.num_layers * slots * length * config.num_kv_heads * config.head_dim * bytes_per_element
 
 
 def packing_bytes(config: ModelConfig, bytes_per_element: int, instructions: str) -> int:
@@ -35,9 +35,9 @@ def packing_bytes(config: ModelConfig, bytes_per_element: int, instructions: str
     return config.hidden_size * config.vocab_size * bytes_per_element if packed else 0
 
 
-def buffer_bytes(config: ModelConfig, slots: int, columns: int, bytes_per_element: int) -> int:
+def buffer_bytes(config: ModelConfig, slots: int, length: int, bytes_per_element: int) -> int:
     """What the largest forward writes to, and the logits that are read from one."""
-    rows = min(slots * columns, max(PREFILL_ROWS, slots * (config.block_size or 1)))
+    rows = min(slots * length, max(PREFILL_ROWS, slots * (config.block_size or 1)))
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     stream = 3 * config.hidden_size  # itself, its norm, a branch's change
     attention = 4 * queries + 4 * keys  # projected, rotated, stacked, mixed, written

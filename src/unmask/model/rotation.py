@@ -19,11 +19,11 @@ class RopeTables:
     sin_Td: Tensor
 
     @classmethod
-    def of(cls, config: ModelConfig, columns: int, device: torch.device, dtype: torch.dtype) -> "RopeTables":
-        """Tabulate the rotation of the first `columns` positions."""
+    def of(cls, config: ModelConfig, length: int, device: torch.device, dtype: torch.dtype) -> "RopeTables":
+        """Tabulate the rotation of the first `length` positions."""
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
         frequencies = 1.0 / config.rope_theta**half
-        angles = torch.arange(columns, dtype=torch.float32)[:, None] * frequencies
+        angles = torch.arange(length, dtype=torch.float32)[:, None] * frequencies
         sines = angles.sin()
         return cls(
             torch.cat([angles.cos(), angles.cos()], dim=-1).to(device, dtype),

@@ -1,4 +1,7 @@
-"""Chooses layers from a recorded trace: those whose replay would have been wrong by the least."""
+"""Reads what `unmask probe` recorded: the layers whose replay would have been wrong by the least, and the steps.
+
+The one reader of traces. It does not know how a trace is recorded.
+"""
 
 import zipfile
 import zlib
@@ -16,8 +19,8 @@ def calmest_layers(trace: str | Path, unit: str, share: float, layers: int) -> t
     path = Path(trace)
     if not path.is_file():
         raise UnmaskError(f"{path}: no such trace; write one with `unmask probe --output {path}`.")
-    errors = _recorded(path, f"error_{unit}")
-    if errors is None or errors.ndim != 3:
+    errors = _array(path, f"error_{unit}")
+    if errors is None or errors.ndim != 3 or not np.issubdtype(errors.dtype, np.floating):
         raise UnmaskError(
             f"{path} is no trace of `unmask probe` with errors of unit {unit!r}; record it again."
         )
@@ -32,11 +35,29 @@ def calmest_layers(trace: str | Path, unit: str, share: float, layers: int) -> t
     return tuple(sorted(int(layer) for layer in np.argsort(means, kind="stable")[:count]))
 
 
-def _recorded(path: Path, name: str) -> NDArray[Any] | None:
-    """An array of numbers from an .npz file; None where there is none."""
+def recorded_steps(trace: Path) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """For each denoising step of a trace, how many positions it made known and whether the leftmost was among them."""
+    unmasked, leftmost = _array(trace, "unmasked"), _array(trace, "leftmost")
+    readable = (
+        unmasked is not None
+        and leftmost is not None
+        and np.issubdtype(unmasked.dtype, np.integer)
+        and leftmost.dtype == bool
+        and unmasked.ndim == 1
+        and unmasked.shape == leftmost.shape
+        and len(unmasked) > 0
+        and unmasked.min() >= 1
+    )
+    if not readable or unmasked is None or leftmost is None:
+        raise UnmaskError(f"{trace} is no trace; write one with `unmask probe --output {trace}`.")
+    return tuple(unmasked.tolist()), tuple(leftmost.tolist())
+
+
+def _array(path: Path, name: str) -> NDArray[Any] | None:
+    """An array of an .npz file; None where there is none."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     except (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error):
         return None
-    return values if np.issubdtype(values.dtype, np.floating) else None
+    return values

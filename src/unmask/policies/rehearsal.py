@@ -1,4 +1,4 @@
-"""A decoding without a model: the same rows, rules and plans, with a script in place of logits.
+"""A decoding without a model: the same sequences, settings and plans, with a script in place of logits.
 
 What it counts is what the engine would count for the same steps, so savings and dead plans are known
 before anything runs. Measured drift is taken as zero: the most an adaptive policy can ever reuse.
@@ -9,8 +9,8 @@ from itertools import cycle
 
 from unmask.cost import Ledger
 from unmask.engine.policy import Policy
-from unmask.engine.row import BlockRules, Row
 from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
+from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.engine.step_plan import FULL, Kind
 
 MASK, TOKEN = -1, 0
@@ -37,26 +37,31 @@ class Script:
 
 def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
     """Walk a policy through the script and return the work it would do."""
-    rules = BlockRules(script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset())
-    row = Row(0, [TOKEN] * script.prompt_tokens, script.new_tokens, rules, layers)
+    settings = BlockSettings(script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset())
+    sequence = SequenceState(0, [TOKEN] * script.prompt_tokens, script.new_tokens, settings, layers)
     steps = cycle(zip(script.unmasked, cycle(script.leftmost), strict=False))
-    while not row.finish_reason:
-        if row.needs_prefill:
+    while not sequence.finish_reason:
+        if sequence.needs_prefill:
             piece = Piece(
-                row, Kind.PREFILL, FULL, row.columns(Kind.PREFILL), row.start, row.read_columns(Kind.PREFILL)
+                sequence,
+                Kind.PREFILL,
+                FULL,
+                sequence.positions(Kind.PREFILL),
+                sequence.start,
+                sequence.read_positions(Kind.PREFILL),
             )
         else:
-            piece = next_piece(row, policy, layers)
-        row.ledger.add(work_of(piece, layers))
+            piece = next_piece(sequence, policy, layers)
+        sequence.ledger.add(work_of(piece, layers))
         if measures_drift(piece):
-            row.drift = (0.0,) * layers
+            sequence.drift = (0.0,) * layers
         remember(piece)
-        row.fed(piece.kind, keys_written(piece))
-        columns = piece.reads
+        sequence.fed(piece.kind, keys_written(piece))
+        positions = piece.reads
         if piece.kind in (Kind.BLOCK, Kind.SUB):
             count, leftmost = next(steps)
-            columns = columns[:count] if leftmost else columns[-count:]
-        for column in columns:
-            row.write(column, TOKEN)
-        row.settle()
-    return row.ledger
+            positions = positions[:count] if leftmost else positions[-count:]
+        for position in positions:
+            sequence.write(position, TOKEN)
+        sequence.settle()
+    return sequence.ledger

@@ -9,7 +9,7 @@ drift of rows that are not recomputed confirms itself.
 from dataclasses import dataclass
 
 from unmask.engine.policy import StepView
-from unmask.engine.step_plan import FULL, Kind, Rows, StepPlan
+from unmask.engine.step_plan import FULL, Kind, RowSelection, StepPlan
 from unmask.errors import UnmaskError
 from unmask.spec import TrimSpec
 
@@ -40,12 +40,16 @@ class Trim:
         if view.block_steps == 0 or (self.every is not None and view.block_steps % self.every == 0):
             return self._whole(tuple(range(view.block_size)))
         needed = {*view.sub_block, *view.changed}
-        needed.update(position - 1 for position in view.masked if position in view.sub_block and position > 0)
-        others = tuple(position for position in range(view.block_size) if position not in needed)
+        needed.update(offset - 1 for offset in view.masked if offset in view.sub_block and offset > 0)
+        others = tuple(offset for offset in range(view.block_size) if offset not in needed)
         count = round(self.keep * len(others))
-        return StepPlan(rows=Rows(tuple(sorted(needed)), others if count else (), count, self.probe_layer))
+        return StepPlan(
+            rows=RowSelection(tuple(sorted(needed)), others if count else (), count, self.probe_layer)
+        )
 
-    def _whole(self, positions: tuple[int, ...]) -> StepPlan:
+    def _whole(self, offsets: tuple[int, ...]) -> StepPlan:
         return (
-            FULL if self.probe_layer is None else StepPlan(rows=Rows(positions, probe_layer=self.probe_layer))
+            FULL
+            if self.probe_layer is None
+            else StepPlan(rows=RowSelection(offsets, probe_layer=self.probe_layer))
         )

@@ -41,6 +41,11 @@ def gather(
     )
 
 
+def task_parts(store: Store, name: str) -> list[TaskPart]:
+    """What there is to say of the tasks of one experiment."""
+    return list(_tasks(experiment_table(store, name), name))
+
+
 def _own(store: Store, name: str) -> ExperimentPart:
     table = experiment_table(store, name)
     written = read_experiment(store, name)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from unmask.analysis.guards import Finding, guards_by_name
-from unmask.analysis.verdict import asked
+from unmask.analysis.verdict import goal_of
 from unmask.analysis.words import MISSING, in_percent, join_words
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.sentences import analysis, leading, status, summary
@@ -96,12 +96,8 @@ def _task(task: TaskPart, heading: str) -> Iterator[str]:
     if task.metric:
         yield f"Metric: `{task.metric}`. Control: {_control(task)}."
     columns = columns_of(task)
-    headings = [f"{one.heading} ({one.unit})" if one.unit else one.heading for one in columns]
-    body = []
-    for line in task.lines:
-        cells = [column.cell(line) for column in columns]
-        body.append([f"{cell.text} ({cell.note})" if cell.note else cell.text for cell in cells])
-    yield table(headings, body, [column.is_number for column in columns])
+    body = [[str(column.cell(line)) for column in columns] for line in task.lines]
+    yield table([column.title for column in columns], body, [column.is_number for column in columns])
     yield from _subjects(task, heading)
 
 
@@ -156,7 +152,7 @@ def _verdict(part: ExperimentPart) -> Iterator[str]:
         return
     judged = part.verdict
     yield f"**{judged.answer.capitalize()}**: {escaped(judged.reason)}"
-    yield f"Asked for: some candidate {escaped(asked(judged.criteria))} (intervals at {judged.level:.0%})."
+    yield f"Asked for: some candidate {escaped(goal_of(judged.criteria))} (intervals at {judged.level:.0%})."
     if judged.missing:
         yield "What it would take to decide:"
         yield "\n".join(f"- {escaped(sentence)}" for sentence in judged.missing)

@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup
 
 from unmask.analysis.guards import guards_by_name
-from unmask.analysis.verdict import Verdict, asked
+from unmask.analysis.verdict import Verdict, goal_of
 from unmask.analysis.words import count, duration, in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
@@ -78,7 +78,7 @@ def _part(part: ExperimentPart) -> dict[str, Any]:
         "status": status(part),
         "leading": leading(part),
         "reason": _short(judged) if judged else "",
-        "asked": asked(judged.criteria) if judged else "",
+        "asked": goal_of(judged.criteria) if judged else "",
         "analysis": _by_task(analysis(part)),
         "tasks": [_task(task) for task in part.tasks],
         "timeline": timeline(part.attempts),

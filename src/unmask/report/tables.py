@@ -3,7 +3,7 @@
 Heat maps are tables as well, not pictures: they are read aloud, sorted into a phone's width and printed like any other.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,9 @@ class Cell:
     """Smaller, behind it: an interval."""
     sort: float | str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.text} ({self.note})" if self.note else self.text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -36,6 +39,11 @@ class Column:
     """Whether it has something to say about a task."""
     is_number: bool = True
     brief: bool = False
+
+    @property
+    def title(self) -> str:
+        """Heading and unit, for tables of plain text."""
+        return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
 
 def _name(line: Line) -> Cell:
@@ -192,6 +200,23 @@ def columns_of(task: TaskPart, brief: bool = False) -> list[Column]:
         for column in COLUMNS
         if column.applies(task) and (column.brief or not brief)
     ]
+
+
+BriefRows = dict[tuple[str, float | None, str], list[str]]
+"""Cells by task, limit and configuration."""
+
+
+def brief_table(tasks: Sequence[TaskPart]) -> tuple[list[str], BriefRows]:
+    """The titles of the brief columns of some tasks, and their cells; empty where a task has no such column."""
+    columns = {task.key: {column.title: column for column in columns_of(task, brief=True)} for task in tasks}
+    titles = list(dict.fromkeys(title for task in tasks for title in columns[task.key]))
+    rows: BriefRows = {}
+    for task in tasks:
+        shown = columns[task.key]
+        for line in task.lines:
+            cells = [str(shown[title].cell(line)) if title in shown else "" for title in titles]
+            rows[task.group.task, task.group.limit, line.name] = cells
+    return titles, rows
 
 
 @dataclass(frozen=True, slots=True)

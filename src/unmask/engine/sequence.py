@@ -1,0 +1,180 @@
+"""The state of one sequence: which positions are known, and which forward comes next.
+
+Knows blocks, sub-blocks, the block cache and stopping, on plain Python integers. It does not know about
+tensors, batches or policies.
+"""
+
+import sys
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+
+from unmask.cost import Ledger
+from unmask.engine.step_plan import Feature, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSettings:
+    """What all sequences of a decoding share."""
+
+    block_size: int
+    sub_block_size: int
+    block_cache: bool
+    mask_token: int
+    stop_tokens: frozenset[int]
+
+
+class SequenceState:
+    """One request while it is decoded: its tokens, the block it is in, and its ledger."""
+
+    def __init__(
+        self,
+        index: int,
+        prompt: Sequence[int],
+        max_new_tokens: int,
+        settings: BlockSettings,
+        layers: int,
+        seed: int = 0,
+        end_reason: str = "length",
+    ) -> None:
+        self.index = index
+        self.seed = seed
+        self.settings = settings
+        self.prompt_length = len(prompt)
+        self.end = len(prompt) + max_new_tokens
+        self.reads_until = sys.maxsize
+        """No position from this one on is predicted; scoring stops at its targets, a generation nowhere."""
+        self.end_reason = end_reason
+        """What it means to have reached `end`."""
+        self.ledger = Ledger(layers)
+        self.slot = -1
+        self.finish_reason: str | None = None
+        self.start = len(prompt) // settings.block_size * settings.block_size
+        """First position of the current block; everything before it is in the cache once prefilled."""
+        self.needs_prefill = self.start > 0
+        self.known_until = len(prompt)
+        """First position that is not known."""
+        self.blocks_done = 0
+        self.step = 0
+        """Denoising steps taken in this block."""
+        self.total_steps = 0
+        self.block_steps = 0
+        """Full-block steps among them."""
+        self.has_block_keys = False
+        self.changed: set[int] = set()
+        """Positions of the block whose token is newer than its keys."""
+        self.remembered: dict[Feature, int] = {}
+        """For each feature, a bit for every offset of this block that it was refreshed for."""
+        self.measured: dict[int, int] = {}
+        """For each layer, a bit for every offset of this block whose input to it was remembered."""
+        self.ages: list[int] = []
+        """For each layer, steps since it last computed; empty before this block's first step."""
+        self.drift: tuple[float, ...] = ()
+        """For each layer, how far its input had moved when that was last measured in this block."""
+        padding = self.start + settings.block_size - len(prompt)
+        self.tokens = [*prompt, *[settings.mask_token] * padding]
+
+    @property
+    def stop(self) -> int:
+        """End of the current block."""
+        return self.start + self.settings.block_size
+
+    @property
+    def sub_block(self) -> range:
+        """Positions of the current sub-block: the one that holds the first unknown position."""
+        size = self.settings.sub_block_size
+        first = self.start + (self.known_until - self.start) // size * size
+        return range(first, first + size)
+
+    def next_kind(self) -> Kind:
+        """The forward that this sequence needs now, whatever its batch mates do."""
+        if self.needs_prefill:
+            return Kind.PREFILL
+        if self.known_until >= self.stop:
+            return Kind.COMMIT
+        first_is_masked = self.known_until == self.sub_block.start
+        if self.settings.block_cache and self.has_block_keys and not first_is_masked:
+            return Kind.SUB
+        return Kind.BLOCK
+
+    def positions(self, kind: Kind) -> range:
+        """The positions that a forward of this kind feeds (a prefill is fed block by block)."""
+        if kind is Kind.SUB:
+            return self.sub_block
+        return range(self.start) if kind is Kind.PREFILL else range(self.start, self.stop)
+
+    def masked(self, positions: Sequence[int]) -> list[int]:
+        """Those of `positions` that are not known."""
+        mask = self.settings.mask_token
+        return [position for position in positions if self.tokens[position] == mask]
+
+    def read_positions(self, kind: Kind) -> list[int]:
+        """Positions to be predicted after a forward of this kind; each is read one position to its left."""
+        if kind is Kind.COMMIT:
+            return [self.stop] if self.stop < self.reads_until else []
+        if kind is Kind.PREFILL:
+            return [self.start] if self.known_until == self.start < self.reads_until else []
+        sub_block = self.sub_block
+        return self.masked(range(sub_block.start, min(sub_block.stop, self.reads_until)))
+
+    def fed(self, kind: Kind, renewed: Sequence[int]) -> None:
+        """Note a forward of this kind, and the positions whose keys it has renewed."""
+        if kind is Kind.PREFILL:
+            self.needs_prefill = False
+        elif kind is Kind.COMMIT:
+            self._open_next_block()
+        else:
+            self.step += 1
+            self.total_steps += 1
+            self.block_steps += kind is Kind.BLOCK
+            self.has_block_keys = True
+            self.changed.difference_update(renewed)
+
+    def write(self, position: int, token: int) -> None:
+        """Make a position known."""
+        self.tokens[position] = token
+        self.changed.add(position)
+
+    def settle(self) -> None:
+        """Advance over known positions and finish where the answer is settled."""
+        mask, limit = self.settings.mask_token, min(self.stop, self.end)
+        while self.known_until < limit and self.tokens[self.known_until] != mask:
+            self.known_until += 1
+            if self.tokens[self.known_until - 1] in self.settings.stop_tokens:
+                self.finish_reason = "stop"
+                return
+        if self.known_until >= self.end:
+            self.finish_reason = self.end_reason
+
+    def cut(self, length: int, reason: str) -> None:
+        """Finish with the first `length` new tokens."""
+        self.known_until = self.prompt_length + length
+        self.finish_reason = reason
+
+    def forked(self) -> "SequenceState":
+        """A second sequence in the same state; the work of both is counted in one ledger."""
+        twin = copy(self)
+        twin.tokens = list(self.tokens)
+        twin.changed = set(self.changed)
+        twin.remembered = dict(self.remembered)
+        twin.measured = dict(self.measured)
+        twin.ages = list(self.ages)
+        return twin
+
+    @property
+    def answer(self) -> list[int]:
+        """The new tokens known so far without a gap."""
+        return self.tokens[self.prompt_length : self.known_until]
+
+    def _open_next_block(self) -> None:
+        self.start = self.stop
+        self.tokens += [self.settings.mask_token] * self.settings.block_size
+        self.blocks_done += 1
+        self.step = 0
+        self.block_steps = 0
+        self.has_block_keys = False
+        self.changed.clear()
+        self.remembered.clear()
+        self.measured.clear()
+        self.ages = []
+        self.drift = ()

@@ -1,0 +1,101 @@
+"""What a generation writes after a forward: an unmasking rule chooses, and the sequence takes it.
+
+Knows predictions and the state of one sequence. It does not know tensors, slots or other sequences.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from unmask.engine.sampling import Predictions, accepted
+from unmask.engine.schedule import Piece
+from unmask.engine.sequence import SequenceState
+from unmask.engine.step_plan import Kind
+
+Writes = Sequence[tuple[int, int, float]]
+"""Position, token and confidence of everything that becomes known."""
+
+
+class UnmaskingRule(Protocol):
+    """Chooses what a step makes known. The forward is counted already, nothing is written yet."""
+
+    def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
+        """Choose among the masked positions of a sub-block; must choose at least one."""
+        ...
+
+    def committed(self, sequence: SequenceState, position: int, predictions: Predictions) -> Writes:
+        """Choose the token that follows a committed or prefilled block."""
+        ...
+
+
+class ConfidenceRule:
+    """The published rule: everything above the threshold, and the most confident position in any case."""
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+
+    def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:  # noqa: ARG002
+        """Unmask what is confident enough."""
+        tokens, confidences = predictions.tokens, predictions.confidences
+        return [(positions[i], tokens[i], confidences[i]) for i in accepted(confidences, self.threshold)]
+
+    def committed(self, sequence: SequenceState, position: int, predictions: Predictions) -> Writes:  # noqa: ARG002
+        """Take the only prediction."""
+        return [(position, predictions.tokens[0], predictions.confidences[0])]
+
+
+class ForcedTokens:
+    """Writes what another decoding wrote, step by step, and counts how often the predictions agree with it.
+
+    Two dtypes or policies can so be compared on exactly the same states.
+    """
+
+    def __init__(self, scripts: Mapping[int, Sequence[Sequence[tuple[int, int]]]]) -> None:
+        self._steps = {index: iter(steps) for index, steps in scripts.items()}
+        self.positions = 0
+        self.agreed = 0
+
+    def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
+        """Write the script's next step."""
+        read = zip(predictions.tokens, predictions.confidences, strict=True)
+        predicted = dict(zip(positions, read, strict=True))
+        writes: list[tuple[int, int, float]] = []
+        for position, token in next(self._steps[sequence.index]):
+            likeliest, confidence = predicted[position]
+            self.positions += 1
+            self.agreed += likeliest == token
+            writes.append((position, token, confidence))
+        return writes
+
+    def committed(self, sequence: SequenceState, position: int, predictions: Predictions) -> Writes:
+        """Write the script's next step."""
+        return self.denoised(sequence, [position], predictions)
+
+
+class UnmaskingWriter:
+    """The writer of a generation: asks the rule, writes, and lets the sequence settle."""
+
+    def __init__(
+        self, rule: UnmaskingRule, on_settled: Callable[[SequenceState], None] | None = None
+    ) -> None:
+        self.rule = rule
+        self.on_settled = on_settled
+        """Called when a sequence's answer has grown; may finish the sequence (stop strings do)."""
+
+    def slots(self, sequence: SequenceState) -> int:  # noqa: ARG002 (a generation never forks)
+        """A generation keeps to one slot."""
+        return 1
+
+    def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
+        """Write what the rule chooses."""
+        sequence = piece.sequence
+        if piece.kind in (Kind.BLOCK, Kind.SUB):
+            writes = self.rule.denoised(sequence, piece.reads, predictions)
+        else:
+            writes = self.rule.committed(sequence, piece.reads[0], predictions) if piece.reads else ()
+        for position, token, _ in writes:
+            sequence.write(position, token)
+        known = sequence.known_until
+        sequence.settle()
+        if self.on_settled and sequence.known_until > known:
+            self.on_settled(sequence)
+        return writes, ()
