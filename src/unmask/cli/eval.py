@@ -75,7 +75,7 @@ class CheckedArguments:
     checkpoint: Checkpoint
 
 
-@click.command(name="eval", short_help="Evaluate a checkpoint on benchmarks.")
+@click.command(name="eval")
 @click.option("--tasks", "-t", required=True, metavar="NAME,NAME", help="Tasks and groups, with commas.")
 @checkpoint_options
 @click.option("--policy", metavar="POLICY", help="Reuse policy: short form, JSON or file. [none]")
