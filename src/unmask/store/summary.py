@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from unmask.spec import PolicySpec, known_policy
-from unmask.store.result import AccuracyResult, Environment, Subtask
+from unmask.store.result import AccuracyResult, Environment, Subtask, stderr_key
 
 
 def summary_of(result: AccuracyResult, configuration: str, experiment: str | None) -> dict[str, Any]:
@@ -86,9 +86,7 @@ def _group_results(result: AccuracyResult) -> dict[str, Any]:
 
 def _row(figures: AccuracyResult | Subtask) -> dict[str, Any]:
     metric = str(figures.metric)
-    name, _, filtered = metric.partition(",")
-    error = f"{name}_stderr,{filtered}" if filtered else f"{name}_stderr"
-    return {metric: figures.value, error: figures.stderr}
+    return {metric: figures.value, stderr_key(metric): figures.stderr}
 
 
 def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any]:
