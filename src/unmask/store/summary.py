@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from unmask.spec import PolicySpec, known_policy
 from unmask.store.result import AccuracyResult, Environment, Subtask, stderr_key
 
 
@@ -90,11 +91,11 @@ def _row(figures: AccuracyResult | Subtask) -> dict[str, Any]:
 
 def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any]:
     policy, decode = result.identity.get("policy") or {}, result.identity.get("decode") or {}
-    reuses = policy.get("kind") == "layer_reuse"
+    spec = known_policy(policy)
+    older = spec.older_names if spec else PolicySpec().older_names
     return {
         "model_path": result.model.checkpoint,
-        "reuse_k": policy.get("k") if reuses else None if policy.get("kind", "full") != "full" else 1,
-        "layer_subset": policy.get("layers") if reuses else None,
+        **older,
         "use_block_cache": decode.get("block_cache"),
         "show_speed": True,
         "experiment_name": experiment,
