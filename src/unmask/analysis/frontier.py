@@ -43,12 +43,14 @@ def frontier(table: Table, group: Group, axis: Axis = "speed") -> list[Point]:
     if control is None:
         return []
     placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]
-    curve = sorted((point for point in placed if point.threshold is not None), key=lambda one: one.gain)
+    curve = sorted((point for point in placed if point.threshold is not None), key=lambda rival: rival.gain)
     twins = {entry.configuration: likeness(entry) for entry in group.entries}
     judged = [
         # Configurations that must decode alike differ by noise only, so they do not beat each other.
         _judged(
-            point, [one for one in placed if twins[one.configuration] != twins[point.configuration]], curve
+            point,
+            [rival for rival in placed if twins[rival.configuration] != twins[point.configuration]],
+            curve,
         )
         for point in placed
     ]
@@ -101,7 +103,9 @@ def _judged(point: Point, rivals: list[Point], curve: list[Point]) -> Point:
     ]
     if better:
         certainly = any(_clearly(other, point) for other in better)
-        names = tuple(one.configuration for one in sorted(better, key=lambda one: (-one.accuracy, -one.gain)))
+        names = tuple(
+            rival.configuration for rival in sorted(better, key=lambda rival: (-rival.accuracy, -rival.gain))
+        )
         return replace(point, dominated_by=names, certainly=certainly)
     if point.acts:
         return replace(point, dominated_by=_below_curve(point, curve))

@@ -90,9 +90,9 @@ def speedup_of(
 ) -> Speedup | None:
     """The speed-up of a configuration over the control from the best timing run that holds both, if there is one."""
     for timing in table.ranked_timings(experiment, configuration, task):
-        found = _against(table, timing, control, level)
-        if found is not None:
-            return replace(found, task=timing.task, prompts=timing.prompts or timing.requests)
+        speedup = _against(table, timing, control, level)
+        if speedup is not None:
+            return replace(speedup, task=timing.task, prompts=timing.prompts or timing.requests)
     return None
 
 

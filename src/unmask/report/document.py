@@ -84,14 +84,14 @@ class TaskPart:
     @property
     def rows(self) -> int | None:
         """Rows, where all configurations agree on them."""
-        found = {line.entry.rows for line in self.lines}
-        return found.pop() if len(found) == 1 else None
+        counts = {line.entry.rows for line in self.lines}
+        return counts.pop() if len(counts) == 1 else None
 
     @property
     def metric(self) -> str | None:
         """The metric, where all configurations agree on it."""
-        found = {line.entry.metric for line in self.lines}
-        return found.pop() if len(found) == 1 else None
+        metrics = {line.entry.metric for line in self.lines}
+        return metrics.pop() if len(metrics) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,10 @@ def task_part(table: Table, group: Group, key: str) -> TaskPart:
         control=control,
         by_speed=tuple(frontier(own, group, "speed")),
         by_work=tuple(frontier(own, group, "work")),
-        equal=tuple(tuple(one.configuration for one in same) for same in sets if acts(same[0])),
-        baselines=next((tuple(one.configuration for one in same) for same in sets if not acts(same[0])), ()),
+        equal=tuple(tuple(entry.configuration for entry in same) for same in sets if acts(same[0])),
+        baselines=next(
+            (tuple(entry.configuration for entry in same) for same in sets if not acts(same[0])), ()
+        ),
         budget=success.confirm.drop if success else BUDGET,
     )
 

@@ -246,7 +246,9 @@ def across(document: Document) -> list[Across]:
 
 def _across_rows(part: ExperimentPart) -> Iterator[Across]:
     for task in part.tasks:
-        found = [one.severity for one in part.findings if one.task in (None, task.group.task)]
+        severities = [
+            finding.severity for finding in part.findings if finding.task in (None, task.group.task)
+        ]
         best = best_point(task)
         yield Across(
             experiment=part.name,
@@ -258,8 +260,8 @@ def _across_rows(part: ExperimentPart) -> Iterator[Across]:
             drop=in_percent(best.loss.value if best and best.loss else None),
             speedup=times(best.gain if best else None),
             answer=_answer(part, task),
-            invalid=found.count("invalid"),
-            warnings=found.count("warning"),
+            invalid=severities.count("invalid"),
+            warnings=severities.count("warning"),
         )
 
 
@@ -327,7 +329,7 @@ def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[Line]]]:
     kinds: dict[str, list[Line]] = {}
     for line in task.lines:
         kinds.setdefault(str(line.entry.policy.get("kind")), []).append(line)
-    found = []
+    grids = []
     for lines in kinds.values():
         varying = _varying(lines)
         if len(varying) < 2:
@@ -341,8 +343,8 @@ def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[Line]]]:
             about = ", ".join(f"{name} = {value}" for name, value in zip(rest, values, strict=True))  # type: ignore[call-overload]
             spread = [{_shown(_settings(line).get(name)) for line in same} for name in axes]
             if min(len(values) for values in spread) > 1:
-                found.append((axes, f" at {about}" if about else "", same))
-    return found
+                grids.append((axes, f" at {about}" if about else "", same))
+    return grids
 
 
 def _varying(lines: Iterable[Line]) -> list[str]:
@@ -350,7 +352,7 @@ def _varying(lines: Iterable[Line]) -> list[str]:
     for line in lines:
         for name, value in _settings(line).items():
             values.setdefault(name, set()).add(_shown(value))
-    return [name for name, found in values.items() if len(found) > 1]
+    return [name for name, shown in values.items() if len(shown) > 1]
 
 
 def _axes(varying: list[str]) -> tuple[str, str]:
@@ -375,14 +377,14 @@ def _heat_map(
     form: Callable[[float | None], str],
 ) -> HeatMap:
     across, down = axes
-    known = [found for line in lines if (found := value(line)) is not None]
+    known = [figure for line in lines if (figure := value(line)) is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     cells: dict[tuple[str, str], HeatCell] = {}
     for line in lines:
-        found, settings = value(line), _settings(line)
-        share = None if found is None else (found - low) / (high - low) if high > low else 0.5
+        figure, settings = value(line), _settings(line)
+        share = None if figure is None else (figure - low) / (high - low) if high > low else 0.5
         place = _shown(settings.get(down)), _shown(settings.get(across))
-        cells.setdefault(place, HeatCell(form(found) if found is not None else MISSING, share, line.name))
+        cells.setdefault(place, HeatCell(form(figure) if figure is not None else MISSING, share, line.name))
     columns = _ordered({place[1] for place in cells})
     rows = _ordered({place[0] for place in cells})
     return HeatMap(

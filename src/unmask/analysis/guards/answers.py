@@ -33,7 +33,7 @@ def identical_results(table: Table) -> list[Finding]:
 
 
 def _by_digest(group: Group) -> list[Finding]:
-    found = []
+    findings = []
     digests: dict[str, list[Entry]] = {}
     for entry in group.entries:
         if entry.answers:
@@ -44,7 +44,7 @@ def _by_digest(group: Group) -> list[Finding]:
         unlike = {likeness(entry) for entry in at_work}
         if len(unlike) > 1 and any(acts(entry) for entry in at_work):
             saved = [percent(reuse_fraction(entry) or 0, 0) for entry in at_work if acts(entry)]
-            found.append(
+            findings.append(
                 identical_results.finding(
                     "warning",
                     f"{group.name}: {join_words(entry.configuration for entry in at_work)} gave the same "
@@ -55,7 +55,7 @@ def _by_digest(group: Group) -> list[Finding]:
                     "The skip may be free on this task; compare steps and samples before believing it.",
                 )
             )
-    return found
+    return findings
 
 
 def _by_value(group: Group) -> list[Finding]:
@@ -63,14 +63,14 @@ def _by_value(group: Group) -> list[Finding]:
     values: dict[tuple[object, ...], list[Entry]] = {}
     for entry in plain:
         values.setdefault((entry.value, entry.stderr, entry.tokens), []).append(entry)
-    found = []
+    findings = []
     for entries in values.values():
         unlike = {behaviour(entry) for entry in entries}
         if len(entries) < FEWEST_ALIKE or len(unlike) < 2:
             continue
-        if not any(acts(one) or acts(other) for one, other in combinations(entries, 2)):
+        if not any(acts(first) or acts(second) for first, second in combinations(entries, 2)):
             continue
-        found.append(
+        findings.append(
             identical_results.finding(
                 "invalid",
                 f"{group.name}: {len(entries)} results of {len(unlike)} configurations that differ in what "
@@ -80,7 +80,7 @@ def _by_value(group: Group) -> list[Finding]:
                 entries,
             )
         )
-    return found
+    return findings
 
 
 def _row_count(entry: Entry) -> str:
@@ -126,33 +126,35 @@ def nothing_skipped(table: Table) -> list[Finding]:
 )
 def contradiction(table: Table) -> list[Finding]:
     """Look for equal answers with different values."""
-    found = []
+    findings = []
     for group in table.groups():
         for entry in group.entries:
             contrary = disagreement(entry)
             if contrary is not None:
-                found.append(contradiction.finding("invalid", f"{group.name}: {contrary}.", group, [entry]))
-        told: set[str] = set()
+                findings.append(
+                    contradiction.finding("invalid", f"{group.name}: {contrary}.", group, [entry])
+                )
+        named: set[str] = set()
         for digest, entries in _sorted_by(group.entries, "answers").items():
             if len({entry.value for entry in entries}) > 1:
-                found.append(_contradicting(group, entries, f"gave the same answers ({str(digest)[:12]})"))
-                told |= {entry.configuration for entry in entries}
+                findings.append(_contradicting(group, entries, f"gave the same answers ({str(digest)[:12]})"))
+                named |= {entry.configuration for entry in entries}
         for entries in alike(group.entries):
             for tokens, same in _sorted_by(entries, "tokens").items():
                 digests = {entry.answers for entry in same if entry.answers}
                 names = {entry.configuration for entry in same}
-                if len(digests) < 2 and len({entry.value for entry in same}) > 1 and not names <= told:
+                if len(digests) < 2 and len({entry.value for entry in same}) > 1 and not names <= named:
                     what = f"must decode alike and wrote the same {tokens:,} tokens"
-                    found.append(_contradicting(group, same, what))
-    return found
+                    findings.append(_contradicting(group, same, what))
+    return findings
 
 
 def _sorted_by(entries: "tuple[Entry, ...] | list[Entry]", field: str) -> dict[object, list[Entry]]:
-    found: dict[object, list[Entry]] = {}
+    by_value: dict[object, list[Entry]] = {}
     for entry in entries:
         if getattr(entry, field) is not None:
-            found.setdefault(getattr(entry, field), []).append(entry)
-    return found
+            by_value.setdefault(getattr(entry, field), []).append(entry)
+    return by_value
 
 
 def _contradicting(group: Group, entries: list[Entry], what: str) -> Finding:
@@ -191,11 +193,12 @@ def _row_faults(group: Group, entry: Entry) -> list[Finding]:
     control = control_of(group)
     if control is None or control is entry or control.samples is None or entry.samples is None:
         return []
-    one, two = outcomes(control), outcomes(entry)
-    if one is None or two is None or one.keys() == two.keys():
+    before, after = outcomes(control), outcomes(entry)
+    if before is None or after is None or before.keys() == after.keys():
         return []
+    shared = len(before.keys() & after.keys())
     sentence = (
-        f"{group.name}: {entry.configuration} shares only {len(one.keys() & two.keys())} of {len(two)} rows with "
+        f"{group.name}: {entry.configuration} shares only {shared} of {len(after)} rows with "
         f"{control.configuration}."
     )
     return [damaged_rows.finding("invalid", sentence, group, [entry])]
@@ -223,14 +226,15 @@ def stale_accuracy(table: Table) -> list[Finding]:
 
 def _repeated(table: Table) -> list[Finding]:
     """The same configurations in two experiments: all accuracies equal, answers changed."""
-    found = []
-    for one, other in combinations(table.groups(), 2):
-        if (one.task, one.limit) != (other.task, other.limit) or one.experiment.name == other.experiment.name:
+    findings = []
+    for first, second in combinations(table.groups(), 2):
+        comparable = (first.task, first.limit) == (second.task, second.limit)
+        if not comparable or first.experiment.name == second.experiment.name:
             continue
         pairs = [
             (entry, again)
-            for entry in one.entries
-            for again in other.entries
+            for entry in first.entries
+            for again in second.entries
             if entry.configuration == again.configuration and likeness(entry) == likeness(again)
         ]
         changed = [pair for pair in pairs if _answers_differ(*pair)]
@@ -241,12 +245,12 @@ def _repeated(table: Table) -> list[Finding]:
             f" ({entry.configuration}: {entry.tokens:,} then {again.tokens:,} tokens)" if entry.tokens else ""
         )
         sentence = (
-            f"{one.name}: all {len(pairs)} accuracies of {one.experiment.name} and {other.experiment.name} are equal "
-            f"to the digit, although the answers of {len(changed)} configurations changed{tokens}."
+            f"{first.name}: all {len(pairs)} accuracies of {first.experiment.name} and {second.experiment.name} are "
+            f"equal to the digit, although the answers of {len(changed)} configurations changed{tokens}."
         )
         severity: Severity = "invalid" if len(changed) >= MANY else "warning"
-        found.append(stale_accuracy.finding(severity, sentence, other, [pair[1] for pair in changed]))
-    return found
+        findings.append(stale_accuracy.finding(severity, sentence, second, [pair[1] for pair in changed]))
+    return findings
 
 
 def _within(group: Group) -> list[Finding]:
@@ -254,7 +258,7 @@ def _within(group: Group) -> list[Finding]:
     values: dict[float, list[Entry]] = {}
     for entry in group.entries:
         values.setdefault(entry.value, []).append(entry)
-    found = []
+    findings = []
     for value, entries in values.items():
         differing = _one_of_each(entries)
         if len(differing) < MANY or not any(acts(entry) for entry in differing):
@@ -264,8 +268,8 @@ def _within(group: Group) -> list[Finding]:
                 f"{group.name}: {join_words(entry.configuration for entry in differing)} all answered differently "
                 f"and have exactly the same accuracy, {percent(value)}."
             )
-            found.append(stale_accuracy.finding("warning", sentence, group, differing))
-    return found
+            findings.append(stale_accuracy.finding("warning", sentence, group, differing))
+    return findings
 
 
 def _one_of_each(entries: list[Entry]) -> list[Entry]:
@@ -302,15 +306,15 @@ CUT, MOSTLY_CUT = 0.1, 0.5
 )
 def collapse(table: Table) -> list[Finding]:
     """Compare lengths and ends of answers with the control's."""
-    found = []
+    findings = []
     for group in table.groups():
         control = control_of(group)
         if control is None:
             continue
         for entry in group.entries:
             if entry is not control:
-                found += _length(group, control, entry) + _ends(group, control, entry)
-    return found
+                findings += _length(group, control, entry) + _ends(group, control, entry)
+    return findings
 
 
 def _length(group: Group, control: Entry, entry: Entry) -> list[Finding]:

@@ -136,16 +136,17 @@ def _too_few(group: Group) -> Finding | None:
     fewest = min(counted, key=lambda entry: entry.rows or 0)
     rows = fewest.rows or 0
     control = group.control or fewest
-    changed, told = _discordance(group, control, claim, rows)
+    changed, assumption = _discordance(group, control, claim, rows)
     needed = samples_for_margin(claim, changed) if changed else 0
     if needed <= rows:
         return None
     visible = smallest_margin(rows, changed)
     interval = wilson(round(control.value * rows), rows)
+    known = f"{percent(interval.low, 0)} to {percent(interval.high, 0)}"
     sentence = (
         f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} no difference below "
-        f"{points(visible)} ({percent(changed, 0)} of the rows {told}); {points(claim)} need {needed:,}. The accuracy "
-        f"of {control.configuration} itself is known to {percent(interval.low, 0)} to {percent(interval.high, 0)}."
+        f"{points(visible)} ({percent(changed, 0)} of the rows {assumption}); {points(claim)} need {needed:,}. The "
+        f"accuracy of {control.configuration} itself is known to {known}."
     )
     hopeless = visible >= HOPELESS * claim
     return too_few_samples.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
@@ -201,19 +202,19 @@ def subsets_within_error(table: Table) -> list[Finding]:
 
 
 def _axes_within_error(group: Group) -> list[Finding]:
-    found = []
+    findings = []
     for entries in subset_axis(group.entries):
         by_construction = len({behaviour(entry) for entry in entries}) == 1
         pairs = list(combinations(entries, 2))
-        intervals = [_interval(one, other, bonferroni_level(0.95, len(pairs))) for one, other in pairs]
+        intervals = [_interval(first, second, bonferroni_level(0.95, len(pairs))) for first, second in pairs]
         if any(interval is not None and not interval.holds(0.0) for interval in intervals):
             continue
         if None in intervals and not by_construction:
             continue
         if len({entry.value for entry in entries}) == 1 and not all(entry.answers for entry in entries):
             continue
-        found.append(_subset_finding(group, entries, intervals, by_construction))
-    return found
+        findings.append(_subset_finding(group, entries, intervals, by_construction))
+    return findings
 
 
 def _subset_finding(
@@ -235,15 +236,15 @@ def _subset_finding(
     )
 
 
-def _interval(one: Entry, other: Entry, level: float) -> Interval | None:
+def _interval(first: Entry, second: Entry, level: float) -> Interval | None:
     """Paired by row where rows are on disk, else from the two accuracies alone."""
-    if one.answers and one.answers == other.answers:
+    if first.answers and first.answers == second.answers:
         return None
-    paired = difference(one, other, level)
+    paired = difference(first, second, level)
     if paired is not None:
         return paired.interval
-    if one.rows and other.rows:
-        return unpaired_interval(one.value, one.rows, other.value, other.rows, level)
+    if first.rows and second.rows:
+        return unpaired_interval(first.value, first.rows, second.value, second.rows, level)
     return None
 
 
@@ -258,12 +259,12 @@ def _interval(one: Entry, other: Entry, level: float) -> Interval | None:
 )
 def no_threshold_curve(table: Table) -> list[Finding]:
     """Look for a lower threshold than the control's beside the policies."""
-    found = []
+    findings = []
     for group in table.groups():
         reusing = [entry for entry in group.entries if acts(entry)]
         known = {value for entry in group.entries if (value := threshold(entry)) is not None}
         given = [group.control] if group.control is not None else reusing
-        usual = max((float(one.decode.get("threshold") or 0.0) for one in given), default=0.0)
+        usual = max((float(entry.decode.get("threshold") or 0.0) for entry in given), default=0.0)
         lower = any(value < usual for value in known)
         generates = any(entry.tokens for entry in reusing)
         if generates and not lower and not group.experiment.foreign:
@@ -271,5 +272,5 @@ def no_threshold_curve(table: Table) -> list[Finding]:
                 f"{group.name}: work is reused ({counted(len(reusing), 'configuration')}), but none decodes plainly "
                 f"at a lower threshold."
             )
-            found.append(no_threshold_curve.finding("info", sentence, group, reusing))
-    return found
+            findings.append(no_threshold_curve.finding("info", sentence, group, reusing))
+    return findings
