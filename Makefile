@@ -37,7 +37,7 @@ test: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: lint
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --durations 10
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py

@@ -129,7 +129,7 @@ def measure(root: Path) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """What a reader of a figure must know about where it was taken."""
     known = environment(device="cpu", dtype=None, threads=1, batch_size=None, seed=None, cuda=None)
-    return {name: known[name] for name in ("commit", "dirty", "python", "system", "cpu", "cores")}
+    return {name: getattr(known, name) for name in ("commit", "dirty", "python", "system", "cpu", "cores")}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from sweeps import PROVENANCE, SHAPE, TASK, clean, decode, policy, write
 
 from unmask.analysis.records import Entry, Table
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import Member, write_experiment
+from unmask.store.result import AccuracyResult, Conditions, Environment, TimedConfiguration, TimingResult
 
 NAMES = ("k1_first", "k1_middle", "k2_first", "k2_last", "k3_first")
 RECIPE = """
@@ -86,8 +88,8 @@ def identity_of(entry: Entry) -> dict[str, Any]:
     }
 
 
-def result_of(run: RunFolder, entry: Entry, attempt: str) -> dict[str, Any]:
-    return {
+def result_of(run: RunFolder, entry: Entry, attempt: str) -> AccuracyResult:
+    fields = {
         "schema": 1,
         "id": run.id,
         "kind": "accuracy",
@@ -99,7 +101,7 @@ def result_of(run: RunFolder, entry: Entry, attempt: str) -> dict[str, Any]:
         "stderr": 0.01,
         "rows": entry.rows,
         "rows_of_the_set": entry.rows,
-        "effect": dict(entry.effect),
+        "effect": msgspec.to_builtins(entry.effect),
         "answers": {
             "sha256": entry.answers,
             "count": entry.rows,
@@ -112,37 +114,35 @@ def result_of(run: RunFolder, entry: Entry, attempt: str) -> dict[str, Any]:
         "model": {"shape": SHAPE},
         "environment": ENVIRONMENT,
     }
+    return msgspec.convert(fields, AccuracyResult)
 
 
 def settings() -> dict[str, Any]:
     return {name: {"policy": policy(name), "decode": decode(name)} for name in NAMES}
 
 
-def timing_result(run: RunFolder, table: Table) -> dict[str, Any]:
+def timing_result(run: RunFolder, table: Table) -> TimingResult:
     measured = {
-        one.configuration: {
-            "tokens": one.tokens,
-            "requests": one.requests,
-            "forwards": one.forwards,
-            "seconds": list(one.seconds),
-            "tokens_per_second": one.tokens_per_second,
-            "speedup": dict(one.speedup or {}),
-            "effect": one.effect["generation"],
-            "answers_sha256": one.answers,
-        }
+        one.configuration: TimedConfiguration(
+            tokens=one.tokens,
+            requests=one.requests,
+            forwards=one.forwards,
+            seconds=list(one.seconds),
+            tokens_per_second=one.tokens_per_second,
+            speedup=one.speedup,
+            effect=one.effect["generation"],
+            answers_sha256=one.answers,
+        )
         for one in table.timings
         if one.configuration in NAMES
     }
-    return {
-        "schema": 1,
-        "id": run.id,
-        "kind": "timing",
-        "identity": run.identity,
-        "attempt": "0001",
-        "task": TASK,
-        "path": "generation",
-        "control": "k1_first",
-        "configurations": measured,
-        "conditions": {"load_before": 0.1, "other_processes": 0},
-        "environment": ENVIRONMENT,
-    }
+    return TimingResult(
+        id=run.id,
+        identity=run.identity,
+        attempt="0001",
+        task=TASK,
+        control="k1_first",
+        configurations=measured,
+        conditions=Conditions(load_before=0.1, other_processes=0),
+        environment=msgspec.convert(ENVIRONMENT, Environment),
+    )

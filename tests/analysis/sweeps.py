@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unmask.analysis.records import Entry, Experiment, Table, Timing
 from unmask.cost.median import median_interval
 from unmask.spec.recipe import Bounds, SuccessSpec
+from unmask.store.result import Conditions, Effect, MeasuredSpeedup
 
 TASK = "arith"
 ROWS = 2000
@@ -84,25 +85,25 @@ def decode(name: str) -> dict[str, Any]:
     return {"threshold": float(name[1:]) if name.startswith("t") else 0.9, "max_new_tokens": 160}
 
 
-def effect(name: str, count: int, tokens: int) -> dict[str, Any]:
+def effect(name: str, count: int, tokens: int) -> dict[str, Effect]:
     reuses = name.startswith(("k2", "k3"))
     saved = 1 - 1 / GAIN[name[:2]] if reuses else 0.0
     gain = GAIN.get(name, GAIN.get(name[:2], 1.0))
     work = 1000 * tokens
     return {
-        "generation": {
-            "requests": count,
-            "forwards": {"prefill": count, "block": tokens // 10, "sub": tokens // 3, "commit": count},
-            "layer_calls": [count] * LAYERS,
-            "branch_rows": round(work * (1 - saved)),
-            "branch_rows_skipped": round(work * saved),
-            "flops": round(1e6 * work / gain),
-            "flops_skipped": round(1e6 * work * saved),
-            "reuse_fraction": saved,
-            "inactive": "k=1 never reuses: this is the baseline under another name"
+        "generation": Effect(
+            requests=count,
+            forwards={"prefill": count, "block": tokens // 10, "sub": tokens // 3, "commit": count},
+            layer_calls=[count] * LAYERS,
+            branch_rows=round(work * (1 - saved)),
+            branch_rows_skipped=round(work * saved),
+            flops=round(1e6 * work / gain),
+            flops_skipped=round(1e6 * work * saved),
+            reuse_fraction=saved,
+            inactive="k=1 never reuses: this is the baseline under another name"
             if name[:2] == "k1"
             else None,
-        }
+        )
     }
 
 
@@ -166,15 +167,15 @@ def timings(
                 forwards=400,
                 seconds=tuple(seconds.tolist()),
                 tokens_per_second=tokens / float(np.median(seconds)),
-                speedup={
-                    "median": float(np.median(ratios)),
-                    "low": interval.low,
-                    "high": interval.high,
-                    "coverage": interval.coverage,
-                },
+                speedup=MeasuredSpeedup(
+                    median=float(np.median(ratios)),
+                    low=interval.low,
+                    high=interval.high,
+                    coverage=interval.coverage,
+                ),
                 effect=effect(name, 16, tokens),
                 answers=name,
-                conditions={"load_before": 1.0, "other_processes": 0, "throttled": False},
+                conditions=Conditions(load_before=1.0, other_processes=0, throttled=False),
                 provenance=PROVENANCE,
                 cores=2,
                 layers=LAYERS,

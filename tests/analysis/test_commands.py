@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from stores import filled, member, result_of
@@ -16,6 +17,7 @@ from unmask.cli.check import check
 from unmask.cli.compare import compare
 from unmask.store import Store
 from unmask.store.experiments import read_experiment
+from unmask.store.result import AccuracyResult
 
 
 def call(command: click.Command, *arguments: Any) -> Result:
@@ -48,9 +50,10 @@ def test_check_exits_with_1_for_what_is_invalid(store: Store) -> None:
     assert planned is not None
     run = store.open(run_of(store, "k1_middle"))
     result = run.result()
-    assert result is not None
     (run.folder / "result.json").unlink()
-    run.publish({**result, "answers": {**result["answers"], "sha256": "f" * 64}})
+    assert isinstance(result, AccuracyResult)
+    other = msgspec.structs.replace(result.answers, sha256="f" * 64)
+    run.publish(msgspec.structs.replace(result, answers=other))
     found = call(check, "--store", store.root)
     assert found.exit_code == 1
     assert "invalid: controls-differ (sweep)" in found.output
@@ -112,7 +115,7 @@ def test_compare_refuses_what_cannot_be_compared(store: Store) -> None:
         assert sentence in str(found.exception)
     entry = clean().entries[0]
     elsewhere = store.run({"schema": 1, "kind": "accuracy", "task": {"name": "other"}})
-    elsewhere.publish({**result_of(elsewhere, entry, "0001"), "task": "other"})
+    elsewhere.publish(msgspec.structs.replace(result_of(elsewhere, entry, "0001"), task="other"))
     assert member(elsewhere, "x").id == elsewhere.id
     found = call(compare, one, elsewhere.id, "--store", store.root)
     assert "compare two runs of the same rows" in str(found.exception)

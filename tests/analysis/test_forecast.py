@@ -14,6 +14,7 @@ from unmask.analysis.forecast import Forecast, forecast
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
 from unmask.store import Store
+from unmask.store.result import AnyResult
 from unmask.store.store import run_id
 
 TASK = "unmask_arith"
@@ -56,7 +57,7 @@ class Sweep:
             "answers": {"resumed": 0},
             "environment": {"host": host or platform.node(), "device": device, "batch_size": 8},
         }
-        assert run.publish({**result, **changes})
+        assert run.publish(msgspec.convert({**result, **changes}, AnyResult))
 
     def forecast(self, *runs: PlannedRun) -> Forecast | None:
         return forecast(self.recipe, lock_for(self.recipe), runs, self.store)
@@ -104,7 +105,7 @@ def test_timing_runs_go_by_earlier_timing_runs(sweep: Sweep) -> None:
     (planned,) = sweep.runs(kind="timing", limit=2)
     assert sweep.seconds(planned) == [None]
     (shorter,) = sweep.runs(kind="timing", limit=1)
-    sweep.publish(shorter, 7.0, kind="timing", configurations={}, seconds=7.0)
+    sweep.publish(shorter, 7.0, kind="timing", control="k1_first", seconds=7.0)
     assert sweep.seconds(planned) == [pytest.approx(14.0)]
 
 

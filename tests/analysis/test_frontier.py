@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from sweeps import clean, effect
 
@@ -71,7 +72,8 @@ def test_work_takes_the_place_of_speed() -> None:
     assert len(points) == 11
     assert points["k1_first"].gain == 1
     assert points["k3_last"].gain == pytest.approx(1.09, abs=1e-3)
-    lean = {"generation": {**effect("k2_last", 2000, 120_000)["generation"], "flops": 60_000_000_000_000}}
+    usual = effect("k2_last", 2000, 120_000)["generation"]
+    lean = {"generation": msgspec.structs.replace(usual, flops=60_000_000_000_000)}
     entries = tuple(
         replace(one, effect=lean, tokens=120_000) if one.configuration == "k2_last" else one
         for one in table.entries

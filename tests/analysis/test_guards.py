@@ -5,18 +5,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from sweeps import PROVENANCE, SUCCESS, changed, clean, effect, policy, retimed, spoiled
 
 from unmask.analysis.guards import GUARDS, Finding, run_guards
 from unmask.analysis.records import Entry, Experiment, Table, Timing, joined
 from unmask.spec.recipe import Bounds, SuccessSpec
+from unmask.store.result import Conditions, Effect, MeasuredSpeedup
 
 Plant = Callable[[Table], Table]
 
 
-def speedup(value: float) -> dict[str, float]:
-    return {"median": value, "low": value * 0.995, "high": value * 1.005, "coverage": 0.94}
+def speedup(value: float) -> MeasuredSpeedup:
+    return MeasuredSpeedup(median=value, low=value * 0.995, high=value * 1.005, coverage=0.94)
 
 
 def reuses(one: Entry | Timing) -> bool:
@@ -27,13 +29,9 @@ def subset(one: Entry) -> bool:
     return one.configuration.startswith("k2")
 
 
-def nothing(one: Entry | Timing) -> dict[str, object]:
-    part = {
-        **effect(one.configuration, 100, 100)["generation"],
-        "branch_rows": 1000,
-        "branch_rows_skipped": 0,
-    }
-    return {"generation": part}
+def nothing(one: Entry | Timing) -> dict[str, Effect]:
+    part = effect(one.configuration, 100, 100)["generation"]
+    return {"generation": msgspec.structs.replace(part, branch_rows=1000, branch_rows_skipped=0)}
 
 
 def again(table: Table) -> Table:
@@ -81,7 +79,7 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
         "nothing-skipped",
         "warning",
         lambda table: changed(
-            table, "k2_last", effect={"scoring": {"branch_rows": 9, "inactive": "one forward a choice"}}
+            table, "k2_last", effect={"scoring": Effect(branch_rows=9, inactive="one forward a choice")}
         ),
     ),
     "controls answer differently": (
@@ -158,7 +156,11 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
             table,
             lambda one: one.configuration == "k3_last",
             speedup=speedup(0.9),
-            effect={"generation": {**effect("k3_last", 16, 1000)["generation"], "flops": 1_100_000_000_000}},
+            effect={
+                "generation": msgspec.structs.replace(
+                    effect("k3_last", 16, 1000)["generation"], flops=1_100_000_000_000
+                )
+            },
         ),
     ),
     "faster than the work explains": (
@@ -180,17 +182,19 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
     "other load": (
         "speed-source",
         "warning",
-        lambda table: retimed(table, lambda _: True, conditions={"other_processes": 3}),
+        lambda table: retimed(table, lambda _: True, conditions=Conditions(other_processes=3)),
     ),
     "uncounted load": (
         "speed-source",
         "warning",
-        lambda table: retimed(table, lambda _: True, conditions={"load_before": 7.0}),
+        lambda table: retimed(table, lambda _: True, conditions=Conditions(load_before=7.0)),
     ),
     "a throttled clock": (
         "speed-source",
         "warning",
-        lambda table: retimed(table, lambda _: True, conditions={"other_processes": 0, "throttled": True}),
+        lambda table: retimed(
+            table, lambda _: True, conditions=Conditions(other_processes=0, throttled=True)
+        ),
     ),
     "another machine": (
         "speed-source",

@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from recipe_cases import lock_for
 from unmask.cost.effect import Effect, KindEffect
 from unmask.spec.lock import as_text
 from unmask.spec.recipe import read_recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
 from unmask.store import RunFolder, Store
+from unmask.store.result import AnyResult
 
 TEXT = """\
 # Does anything happen?
@@ -76,8 +79,12 @@ def folder_of(store: Store, recipe: Path, configuration: str, **selection: Any) 
     return store.find(runs_of(recipe, **selection)[configuration].identity)
 
 
-def result_of(run: RunFolder, configuration: str, right: int = 3, digest: str = "") -> dict[str, Any]:
-    """A result in the layout of docs/experiments.md."""
+def result_of(run: RunFolder, configuration: str, right: int = 3, digest: str = "") -> AnyResult:
+    """An invented result of a run."""
+    return msgspec.convert(_fields(run, configuration, right, digest), AnyResult)
+
+
+def _fields(run: RunFolder, configuration: str, right: int, digest: str) -> dict[str, Any]:
     identity = run.identity
     shared = {
         "schema": 1,

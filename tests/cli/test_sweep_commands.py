@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_cases import Run, error_line, lines_with
 from planted import ACCURACY_RUNS, ALL_RUNS, TEXT, folder_of, plant, plant_stopped, runs_of, write_recipe
@@ -10,6 +11,7 @@ from planted import ACCURACY_RUNS, ALL_RUNS, TEXT, folder_of, plant, plant_stopp
 from unmask.spec.recipe import read_recipe
 from unmask.store import Store
 from unmask.store.experiments import read_experiment
+from unmask.store.result import AnyResult
 from unmask.store.state import state_of
 
 # new
@@ -251,7 +253,7 @@ def test_force_sets_old_results_aside(
         assert aside.exists() == (name in forced)
         assert len(folder.attempts()) == (name in forced)
         if name in forced:
-            assert json.loads(aside.read_text()) == before[name]
+            assert msgspec.json.decode(aside.read_bytes(), type=AnyResult) == before[name]
             assert state_of(folder).status == "done"
 
 

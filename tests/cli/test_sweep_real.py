@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -68,7 +69,8 @@ class Swept:
     def result(self, configuration: str, store: Store | None = None) -> dict[str, Any]:
         found = self.folder(configuration, store).result()
         assert found is not None
-        return found
+        fields: dict[str, Any] = msgspec.to_builtins(found)
+        return fields
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +141,11 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
     assert result["environment"]["batch_size"] == 1
     assert set(result["environment"]["layouts"]) == {"qkv", "attention_out", "gate_up", "down", "head"}
     attempt = folder.attempts()[0]
-    samples = list(attempt.read_samples())
-    assert [one["id"] for one in samples] == [f"unmask_arith/{number}" for number in range(ROWS)]
-    assert sum(one["correct"] for one in samples) / ROWS == pytest.approx(result["value"])
-    assert sum(one["tokens"] for one in samples) == result["answers"]["tokens"]
-    assert {one["finish"] for one in samples} == {"stop"}
+    samples = list(attempt.samples())
+    assert [one.id for one in samples] == [f"unmask_arith/{number}" for number in range(ROWS)]
+    assert sum(one.correct for one in samples) / ROWS == pytest.approx(result["value"])
+    assert sum(one.tokens for one in samples) == result["answers"]["tokens"]
+    assert {one.finish for one in samples} == {"stop"}
     assert len(list(attempt.answers())) == ROWS
     assert attempt.reached() == (ROWS, ROWS)
     assert "is done." in attempt.log.read_text()
@@ -213,7 +215,7 @@ def test_an_interrupted_run_goes_on_and_ends_as_an_undisturbed_one(swept: Swept,
     for part in ("id", "identity", "metric", "value", "stderr", "rows", "metrics", "effect"):
         assert resumed[part] == whole[part], part
     assert resumed["speed"]["decoding"]["requests"] == ROWS - kept
-    rows, expected = (list(one.attempts()[-1].read_samples()) for one in (folder, swept.folder("trim_0.0")))
+    rows, expected = (list(one.attempts()[-1].samples()) for one in (folder, swept.folder("trim_0.0")))
     assert rows == expected
-    keys = [line["key"] for attempt in folder.attempts() for line in attempt.answers()]
+    keys = [line.key for attempt in folder.attempts() for line in attempt.answers()]
     assert len(keys) == len(set(keys)) == ROWS

@@ -168,8 +168,8 @@ def test_choices_of_a_question_share_its_prefill(model: Any) -> None:
     lm = make(model)
     lm.loglikelihood(choices("x" * 70, "A", "B", "C", "D", task="quiz"))
     together = lm.proof.of(["quiz"])["scoring"]
-    assert together["requests"] == 4
-    assert together["rows"]["prefill"] == 64
+    assert together.requests == 4
+    assert together.rows["prefill"] == 64
     assert lm.meter.scoring.requests == 4
 
 
@@ -256,10 +256,10 @@ def test_the_ledger_shows_what_a_policy_did(model: Any) -> None:
     lm = make(model, policy=REUSE)
     lm.generate_until(requests())
     effect = lm.proof.of()["generation"]
-    assert effect["reuse_fraction"] > 0
-    assert effect["inactive"] is None
-    assert effect["layer_calls"][0] < effect["layer_calls"][1] == sum(effect["forwards"].values())
-    assert effect["layer_calls_replayed"] == effect["layer_calls"][1] - effect["layer_calls"][0]
+    assert effect.reuse_fraction > 0
+    assert effect.inactive is None
+    assert effect.layer_calls[0] < effect.layer_calls[1] == sum(effect.forwards.values())
+    assert effect.layer_calls_replayed == effect.layer_calls[1] - effect.layer_calls[0]
 
 
 def test_a_policy_that_did_nothing_says_why(model: Any) -> None:
@@ -267,10 +267,10 @@ def test_a_policy_that_did_nothing_says_why(model: Any) -> None:
 
     never = make(model, policy={**REUSE, "k": 1})
     never.generate_until(requests())
-    assert "k=1 never reuses" in never.proof.of()["generation"]["inactive"]
+    assert "k=1 never reuses" in never.proof.of()["generation"].inactive
     single = make(model, policy=REUSE)
     single.loglikelihood(choices("Question: which?\nAnswer:", "A", "B"))
-    assert single.proof.of()["scoring"]["inactive"]
+    assert single.proof.of()["scoring"].inactive
     assert make(model).proof.of() == {}
 
 

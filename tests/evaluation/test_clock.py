@@ -114,8 +114,8 @@ def fake_smi(folder: Path, *reasons: str) -> None:
 def test_without_a_gpu_nothing_is_said_about_clocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = MachineState.now().until_now()
-    assert found["clocks"] == {"before": [], "after": []}
-    assert found["throttled"] is None
+    assert found.clocks == {"before": [], "after": []}
+    assert found.throttled is None
 
 
 @pytest.mark.parametrize("reasons, throttled", [((IDLE,), False), ((IDLE, HOT), True), (("[N/A]",), None)])
@@ -125,8 +125,8 @@ def test_throttling_is_told_from_idling(
     fake_smi(tmp_path, *reasons)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     found = MachineState.now().until_now()
-    assert found["throttled"] is throttled
-    assert [reading["clocks.sm"] for reading in found["clocks"]["after"]] == ["1350"] * len(reasons)
+    assert found.throttled is throttled
+    assert [reading["clocks.sm"] for reading in found.clocks["after"]] == ["1350"] * len(reasons)
 
 
 def test_a_broken_program_is_no_reading(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_broken_program_is_no_reading(monkeypatch: pytest.MonkeyPatch, tmp_pat
     program.write_text("#!/bin/sh\nexit 9\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert MachineState.now().until_now()["clocks"]["before"] == []
+    assert MachineState.now().until_now().clocks["before"] == []
 
 
 def test_processor_time_of_other_processes_is_read() -> None:
@@ -166,4 +166,4 @@ def test_processes_that_work_meanwhile_are_counted(monkeypatch: pytest.MonkeyPat
     clock.work(10)
     seconds |= {11: 105.0, 12: 1.0, 13: 3.0}
     found = before.until_now()
-    assert (found["other_processes"], found["other_cpu_percent"]) == (2, 90.0)
+    assert (found.other_processes, found.other_cpu_percent) == (2, 90.0)

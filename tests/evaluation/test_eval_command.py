@@ -112,7 +112,7 @@ def test_a_chat_template_is_applied_when_asked_for(
         (["--tasks", "gsm9k"], "the nearest are"),
         (["--tasks", "unmask_arith", "--limit", "0"], "--limit is 0"),
         (["--tasks", "unmask_arith", "--limit", "-1"], "--limit is -1"),
-        (["--tasks", "unmask_arith", "--limit", "1000000"], "rows; give at most that"),
+        (["--tasks", "unmask_arith", "--limit", "1000000"], "samples; give at most that many"),
         (
             ["--tasks", "unmask_choice_text", "--limit", "1", "--estimator", "canvas"],
             "canvas scores single tokens",

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from unmask.store import canonical
+from unmask.store.attempt import AnyAnswer, decode_answer
+
 pytestmark = pytest.mark.usefixtures("lm_eval")
 
 REUSE = {"kind": "layer_reuse", "k": 2, "layers": [0], "on": ["sub", "block"]}
@@ -23,19 +26,20 @@ class Disk:
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
-        self.lines: list[str] = []
+        self.lines: list[bytes] = []
         self.told: list[tuple[int, int]] = []
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, answer: AnyAnswer) -> None:
         if len(self.lines) == self.most:
             raise CutOffError
-        self.lines.append(json.dumps(line))
+        self.lines.append(canonical(answer))
 
     def journal(self, *earlier: "Disk") -> Any:
         from unmask.evaluation.journal import Journal
 
-        lines = [json.loads(line) for disk in earlier for line in disk.lines]
-        return Journal.of(lines, self.write, lambda done, total: self.told.append((done, total)))
+        answers = [decode_answer(line) for disk in earlier for line in disk.lines]
+        known = {answer.key: answer for answer in answers}
+        return Journal(known, self.write, lambda done, total: self.told.append((done, total)))
 
 
 @pytest.fixture(scope="module")
@@ -220,8 +224,8 @@ def test_why_a_policy_was_idle_survives(model: Any) -> None:
     again = make(model, Disk().journal(disk))
     letters(again)
     assert again.journal.resumed == 2
-    assert again.proof.of()["scoring"]["inactive"] == whole.proof.of()["scoring"]["inactive"]
-    assert whole.proof.of()["scoring"]["inactive"]
+    assert again.proof.of()["scoring"].inactive == whole.proof.of()["scoring"].inactive
+    assert whole.proof.of()["scoring"].inactive
 
 
 def test_other_endings_of_a_question_are_scored_anew(model: Any) -> None:

@@ -60,7 +60,7 @@ def test_a_run_from_its_lock(
     other = tmp_path / "data"
     shutil.copytree(invented / "gsm8k", other / "gsm8k")
     (other / "gsm8k/test.jsonl").write_text('{"question": "1?", "answer": "#### 1"}\n')
-    assert "rows of gsm8k are not those" in str(evaluate(text_model, other, lock).exception)
+    assert "samples of gsm8k are not those" in str(evaluate(text_model, other, lock).exception)
 
     changed = tmp_path / "checkpoint"
     shutil.copytree(text_model, changed)

@@ -60,7 +60,7 @@ def test_a_limit_that_means_nothing(limit: int, invented: Path) -> None:
 
 
 def test_a_limit_beyond_the_set(invented: Path) -> None:
-    assert "gsm8k has 3 rows" in refused("gsm8k", invented, limit=4)
+    assert "gsm8k has 3 samples" in refused("gsm8k", invented, limit=4)
 
 
 def test_programs_run_only_when_allowed(invented: Path) -> None:
@@ -202,6 +202,14 @@ def test_each_failure_has_its_sentence(case: str) -> None:
     assert all(word in sentence for word in WORDS[case])
     assert sentence.count("\n") == 0
     assert sentence.endswith(".")
+
+
+def test_a_checkpoint_has_a_page_of_its_own_and_no_local_data() -> None:
+    for failure, token in CASES.values():
+        sentence = str(explain(failure, "org/name", token, dataset=False))
+        assert "huggingface.co/datasets" not in sentence
+        assert "--data" not in sentence
+        assert sentence.endswith(".")
 
 
 def test_sentences_differ() -> None:

@@ -84,37 +84,37 @@ def test_a_timing_run(model: Any, turns: list[int], task: str, path: str) -> Non
     found = time_all(model, task, 3, lambda done, total: told.append((done, total)))
     assert turns == [1, 2, 3, 1, 2, 3, 3, 2, 1, 1, 2, 3]
     assert told == [(done, 12) for done in range(1, 13)]
-    assert (found["path"], found["control"], found["repeats"]) == (path, "k1", 3)
-    assert found["warm_up_seconds"] > 0
-    assert set(found["configurations"]) == {"k1", "k2", "k3"}
-    for one in found["configurations"].values():
-        assert len(one["seconds"]) == 3
-        assert min(one["seconds"]) > 0
-        assert one["requests"] == found["prompts"]
-        assert one["interval"]["low"] <= one["interval"]["high"]
-    control = found["configurations"]["k1"]
-    speedup = control["speedup"]
-    assert (speedup["median"], speedup["low"], speedup["high"]) == (1.0, 1.0, 1.0)
-    assert control["effect"]["reuse_fraction"] == 0
-    assert found["configurations"]["k2"]["effect"]["reuse_fraction"] > 0
-    assert found["conditions"]["load_before"] >= 0
-    assert found["peak_memory"]["bytes"] > 0
+    assert (found.path, found.control, found.repeats) == (path, "k1", 3)
+    assert found.warm_up_seconds > 0
+    assert set(found.configurations) == {"k1", "k2", "k3"}
+    for one in found.configurations.values():
+        assert len(one.seconds) == 3
+        assert min(one.seconds) > 0
+        assert one.requests == found.prompts
+        assert one.interval.low <= one.interval.high
+    control = found.configurations["k1"]
+    speedup = control.speedup
+    assert (speedup.median, speedup.low, speedup.high) == (1.0, 1.0, 1.0)
+    assert control.effect.reuse_fraction == 0
+    assert found.configurations["k2"].effect.reuse_fraction > 0
+    assert found.conditions.load_before >= 0
+    assert found.peak_memory.bytes > 0
 
 
 def test_only_accepted_tokens_are_counted(model: Any) -> None:
     found = time_all(model, "unmask_arith")
-    assert found["prompts"] == 2
-    for one in found["configurations"].values():
-        assert one["tokens"] == 24
-        assert one["tokens_per_second"] == pytest.approx(median(24 / spent for spent in one["seconds"]))
-        assert one["tokens_per_forward"] == 24 / one["forwards"]
+    assert found.prompts == 2
+    for one in found.configurations.values():
+        assert one.tokens == 24
+        assert one.tokens_per_second == pytest.approx(median(24 / spent for spent in one.seconds))
+        assert one.tokens_per_forward == 24 / one.forwards
 
 
 def test_equal_configurations_answer_alike_and_others_may_not(model: Any) -> None:
-    found = time_all(model, "unmask_choice", 1)["configurations"]
-    again = time_all(model, "unmask_choice", 1)["configurations"]
-    digests = {name: one["answers_sha256"] for name, one in found.items()}
-    assert digests == {name: one["answers_sha256"] for name, one in again.items()}
+    found = time_all(model, "unmask_choice", 1).configurations
+    again = time_all(model, "unmask_choice", 1).configurations
+    digests = {name: one.answers_sha256 for name, one in found.items()}
+    assert digests == {name: one.answers_sha256 for name, one in again.items()}
     assert digests["k1"] != digests["k2"]
 
 
@@ -144,13 +144,13 @@ def test_speed_ups_are_ratios_of_the_time_for_a_token_within_a_round(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, {1: [3.0, 6.0, 9.0], 2: [2.0, 4.0, 3.0], 3: [6.0, 6.0, 6.0]})
-    found = time_all(model, "unmask_arith", 3)["configurations"]
-    assert found["k2"]["speedup"]["median"] == 1.5
-    ends = (found["k2"]["speedup"]["low"], found["k2"]["speedup"]["high"])
+    found = time_all(model, "unmask_arith", 3).configurations
+    assert found["k2"].speedup.median == 1.5
+    ends = (found["k2"].speedup.low, found["k2"].speedup.high)
     assert ends == pytest.approx((1.5, 3.0))
-    assert found["k3"]["speedup"]["median"] == 2.0
-    assert found["k2"]["seconds"] == [2.0, 4.0, 3.0]
-    assert found["k2"]["tokens_per_second"] == 10.0
+    assert found["k3"].speedup.median == 2.0
+    assert found["k2"].seconds == [2.0, 4.0, 3.0]
+    assert found["k2"].tokens_per_second == 10.0
 
 
 def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

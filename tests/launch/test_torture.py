@@ -7,15 +7,17 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from light_jobs import is_alive, wait_until
 from torture_sweep import WORKER, sweep
-from torture_worker import answer
+from torture_worker import answer, sample
 
-from unmask.store import RunFolder, read_lines
+from unmask.store import RunFolder
+from unmask.store.attempt import Sample
+from unmask.store.result import AnyResult
 
 SWEEP = WORKER.with_name("torture_sweep.py")
 
@@ -26,8 +28,7 @@ def start(store: Path, items: int) -> subprocess.Popen[bytes]:
 
 def raw_answers(runs: list[RunFolder]) -> list[tuple[str, str]]:
     """Every answer that was written, by run and key."""
-    files = [(run.id, file) for run in runs for file in run.folder.glob("attempts/*/answers.jsonl")]
-    return [(run, line["key"]) for run, file in files for line in read_lines(file)]
+    return [(run.id, line.key) for run in runs for attempt in run.attempts() for line in attempt.answers()]
 
 
 def workers_of(parent: int) -> list[psutil.Process]:
@@ -82,33 +83,31 @@ def torture(store: Path, items: int, kills: int, luck: random.Random) -> list[Ru
     return runs
 
 
-def outcome(runs: list[RunFolder]) -> list[dict[str, Any]]:
+def outcome(runs: list[RunFolder]) -> list[tuple[AnyResult, list[Sample]]]:
     """What does not depend on the way to it; reading checks that every file is whole."""
     found = []
     for run in runs:
         result = run.result()
         assert result is not None
-        attempt = run.folder / "attempts" / result.pop("attempt")
-        found.append({**result, "samples": list(read_lines(attempt / "samples.jsonl"))})
+        samples = list(run.attempt(result.attempt).samples())
+        found.append((msgspec.structs.replace(result, attempt=None), samples))
         for file in run.folder.rglob("*.json"):
             if not file.name.startswith("."):
                 json.loads(file.read_text())
     return found
 
 
-def undisturbed(store: Path, items: int) -> list[dict[str, Any]]:
+def undisturbed(store: Path, items: int) -> list[tuple[AnyResult, list[Sample]]]:
     assert start(store, items).wait(120) == 0
     return outcome(sweep(store, items))
 
 
 def check(runs: list[RunFolder], items: int) -> None:
     """Nothing is lost and every sample is the one that belongs there."""
-    for run, found in zip(runs, outcome(runs), strict=True):
-        rows = {row["id"]: row for row in found["samples"]}
-        assert len(found["samples"]) == len(rows) == found["rows"] == items
-        assert all(
-            rows[f"item/{item}"] == {"id": f"item/{item}", **answer(run.id, item)} for item in range(items)
-        )
+    for run, (result, samples) in zip(runs, outcome(runs), strict=True):
+        by_id = {one.id: one for one in samples}
+        assert len(samples) == len(by_id) == result.rows == items
+        assert all(by_id[f"item/{item}"] == sample(answer(run.id, item)) for item in range(items))
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.slow)])

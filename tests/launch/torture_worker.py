@@ -8,15 +8,21 @@ import random
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from unmask.store import RunFolder
+from unmask.store.attempt import GeneratedAnswer, Sample
+from unmask.store.result import AccuracyResult, Answers
 
 
-def answer(run: str, item: int) -> dict[str, Any]:
+def answer(run: str, item: int) -> GeneratedAnswer:
     """What this run answers to an item."""
     digest = hashlib.sha256(f"{run}/{item}".encode()).hexdigest()
-    return {"text": digest, "correct": int(digest, 16) % 2}
+    return GeneratedAnswer(key=f"item/{item}", text=digest, tokens=1, finish="stop", effect=(1, [], [], 0, 0))
+
+
+def sample(answered: GeneratedAnswer) -> Sample:
+    """The sample that an answer becomes."""
+    return Sample(id=answered.key, answer=answered.text, correct=int(answered.text, 16) % 2)
 
 
 def work(run: RunFolder) -> None:
@@ -30,21 +36,21 @@ def work(run: RunFolder) -> None:
         if key not in known:
             time.sleep(random.uniform(0, 0.04))
             known[key] = answer(run.id, item)
-            attempt.answer(key, known[key])
+            attempt.answer(known[key])
             attempt.flush()
         attempt.progress(item + 1, items)
-    rows = [{"id": key, **{name: known[key][name] for name in ("text", "correct")}} for key in sorted(known)]
-    attempt.samples(rows)
+    samples = [sample(known[key]) for key in sorted(known)]
+    attempt.write_samples(samples)
     attempt.close()
     run.publish(
-        {
-            "schema": 1,
-            "id": run.id,
-            "attempt": attempt.number,
-            "value": sum(row["correct"] for row in rows) / len(rows),
-            "rows": len(rows),
-            "sha256": hashlib.sha256(repr(rows).encode()).hexdigest(),
-        }
+        AccuracyResult(
+            id=run.id,
+            attempt=attempt.number,
+            task="light",
+            value=sum(one.correct for one in samples) / len(samples),
+            rows=len(samples),
+            answers=Answers(sha256=hashlib.sha256(repr(samples).encode()).hexdigest()),
+        )
     )
 
 

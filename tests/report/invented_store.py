@@ -10,9 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.evaluation.replay_files import belongs_to, replay_file
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.experiments import Member, read_experiment, write_experiment
+from unmask.store.result import AccuracyResult, TimingResult
 
 LAYERS = 24
 RECIPE = """
@@ -263,7 +266,7 @@ def accuracy_run(
         "model": {},
         "environment": environment(host),
     }
-    run.publish(result)
+    run.publish(msgspec.convert(result, AccuracyResult))
     return Member(
         configuration=configuration, task=task, limit=None, id=run.id, folder=run.name, kind="accuracy"
     )
@@ -301,23 +304,26 @@ def timing_run(store: Store, settings: Mapping[str, Mapping[str, Any]]) -> Membe
             "answers_sha256": None,
         }
     run.publish(
-        {
-            "schema": 1,
-            "id": run.id,
-            "kind": "timing",
-            "identity": identity,
-            "attempt": attempt.name,
-            "task": "arith",
-            "path": "generation",
-            "prompts": 16,
-            "repeats": 7,
-            "control": "k1_first",
-            "configurations": measured,
-            "conditions": {"load_before": 0.1, "load_after": 1.0, "other_processes": 0},
-            "seconds": 800.0,
-            "finished": moment(BEGIN + 3800),
-            "environment": environment("node1"),
-        }
+        msgspec.convert(
+            {
+                "schema": 1,
+                "id": run.id,
+                "kind": "timing",
+                "identity": identity,
+                "attempt": attempt.name,
+                "task": "arith",
+                "path": "generation",
+                "prompts": 16,
+                "repeats": 7,
+                "control": "k1_first",
+                "configurations": measured,
+                "conditions": {"load_before": 0.1, "load_after": 1.0, "other_processes": 0},
+                "seconds": 800.0,
+                "finished": moment(BEGIN + 3800),
+                "environment": environment("node1"),
+            },
+            TimingResult,
+        )
     )
     return Member(configuration="timing", task="arith", limit=None, id=run.id, folder=run.name, kind="timing")
 

@@ -62,7 +62,7 @@ def test_figures_are_those_of_the_records(text: str, invented: Store) -> None:
     experiment = read_experiment(invented, "05_invented")
     assert experiment is not None
     values = {
-        member.configuration: (RunFolder(invented.runs_folder / member.folder).result() or {})["value"]
+        member.configuration: RunFolder(invented.runs_folder / member.folder).result().value
         for member in experiment.members
         if member.task == "arith" and member.kind == "accuracy"
     }

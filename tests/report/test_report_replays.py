@@ -25,6 +25,7 @@ from unmask.report.replays import choose, with_replays
 from unmask.spec.lock import Lock, as_text
 from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store import RunFolder, Store, canonical
+from unmask.store.result import AccuracyResult, Answers
 
 DECODE = {"threshold": 0.6, "max_new_tokens": 40, "sub_block_size": 8, "stop_tokens": ()}
 REUSE = {"kind": "layer_reuse", "k": 2, "layers": [0, 1], "unit": "residual", "on": ["sub", "block"]}
@@ -130,7 +131,9 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
     attempt = made.folder / "attempts" / "0001"
     attempt.mkdir(parents=True)
     (attempt / "samples.jsonl").write_bytes(canonical(sample) + b"\n")
-    made.publish({"id": made.id, "attempt": "0001", "answers": {"sha256": "a"}})
+    made.publish(
+        AccuracyResult(id=made.id, attempt="0001", task="arith", value=0.0, answers=Answers(sha256="a"))
+    )
     return made
 
 

@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.store import RunFolder, Store
+from unmask.store.attempt import GeneratedAnswer
+from unmask.store.result import AccuracyResult, TimingResult
 
 ENVIRONMENT = {
     "commit": "c0ffee",
@@ -48,7 +52,11 @@ def timing_identity() -> dict[str, Any]:
     }
 
 
-def result(run: RunFolder, value: float = 0.75, **changes: Any) -> dict[str, Any]:
+def result(run: RunFolder, value: float = 0.75, **changes: Any) -> AccuracyResult:
+    return msgspec.convert(fields_of_a_result(run, value, **changes), AccuracyResult)
+
+
+def fields_of_a_result(run: RunFolder, value: Any = 0.75, **changes: Any) -> dict[str, Any]:
     return {
         "schema": 1,
         "id": run.id,
@@ -74,10 +82,10 @@ def result(run: RunFolder, value: float = 0.75, **changes: Any) -> dict[str, Any
     }
 
 
-def timing_result(run: RunFolder) -> dict[str, Any]:
+def timing_result(run: RunFolder) -> TimingResult:
     speedup = {"median": 1.1, "low": 1.0, "high": 1.2, "coverage": 0.94}
     one = {"tokens": 100, "tokens_per_second": 50.0, "speedup": speedup, "effect": {"reuse_fraction": 0.5}}
-    return {
+    fields = {
         "schema": 1,
         "id": run.id,
         "kind": "timing",
@@ -88,6 +96,11 @@ def timing_result(run: RunFolder) -> dict[str, Any]:
         "configurations": {"k1": {**one, "speedup": None}, "k2": one},
         "environment": ENVIRONMENT,
     }
+    return msgspec.convert(fields, TimingResult)
+
+
+def answer(key: str, text: str = "") -> GeneratedAnswer:
+    return GeneratedAnswer(key=key, text=text, tokens=1, finish="stop", effect=(1, [], [], 0, 0))
 
 
 def done(

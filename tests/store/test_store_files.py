@@ -151,6 +151,7 @@ import os, sys
 from pathlib import Path
 from unmask.errors import UnmaskError
 from unmask.store import Store, publish_once
+from unmask.store.attempt import GeneratedAnswer
 folder = Path(sys.argv[1])
 def told(action):
     try:
@@ -159,7 +160,8 @@ def told(action):
         print(error)
 def fill(attempt):
     for number in range(100):
-        attempt.answer(str(number), {"text": "x" * 2000})
+        text = "x" * 2000
+        attempt.answer(GeneratedAnswer(key=str(number), text=text, tokens=1, finish="stop", effect=(1, [], [], 0, 0)))
         attempt.flush()
 run = Store.at(folder).run({"task": "t"})
 attempt = run.new_attempt()
@@ -215,7 +217,7 @@ def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "write", write)
     append_durably(stream, file, b'{"key":"b"}\n')
     stream.close()
-    assert [line["key"] for line in read_lines(file)] == ["a", "b"]
+    assert [line["key"] for line in read_lines(file, json.loads, "")] == ["a", "b"]
 
 
 # Reading.
@@ -243,7 +245,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, content: bytes,
 
 def test_missing_files(tmp_path: Path) -> None:
     assert read_json_if_there(tmp_path / "nothing") is None
-    assert list(read_lines(tmp_path / "nothing")) == []
+    assert list(read_lines(tmp_path / "nothing", json.loads, "")) == []
     with pytest.raises(UnmaskError, match="is not there"):
         read_json(tmp_path / "nothing")
     with pytest.raises(UnmaskError, match="cannot be read"):
@@ -260,13 +262,15 @@ def test_lines_cut_anywhere_give_the_whole_ones_before_the_cut(
     file = tmp_path_factory.mktemp("lines") / "answers.jsonl"
     file.write_bytes(content[:cut])
     ends = [sum(len(line) + 1 for line in lines[: n + 1]) - 1 for n in range(len(lines))]
-    assert list(read_lines(file)) == [row for row, end in zip(rows, ends, strict=True) if end <= cut]
+    assert list(read_lines(file, json.loads, "")) == [
+        row for row, end in zip(rows, ends, strict=True) if end <= cut
+    ]
 
 
 def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
     file.write_bytes(b'{"key":1}\n{"key":\n{"key":3}\n')
-    lines = read_lines(file, "do this")
+    lines = read_lines(file, json.loads, "do this")
     assert next(lines) == {"key": 1}
     with pytest.raises(UnmaskError, match=r"Line 2 of .*answers.jsonl is damaged .*; do this\."):
         next(lines)
@@ -275,7 +279,7 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path)
 def test_a_line_that_is_being_written_while_another_reads_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
     file.write_bytes(b'{"key":1}\n{"ke')
-    lines = read_lines(file)
+    lines = read_lines(file, json.loads, "")
     assert next(lines) == {"key": 1}
     with file.open("ab") as stream:
         stream.write(b'y":2}\n{"key":3}\n')

@@ -1,6 +1,5 @@
 """The index is derived: deleting, damaging or forbidding it costs time and nothing else."""
 
-import json
 import os
 import threading
 import tracemalloc
@@ -8,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import done, identity, result, timing_identity, timing_result
+from store_cases import done, fields_of_a_result, identity, timing_identity, timing_result
 
 from unmask.errors import UnmaskError
-from unmask.store import RunFolder, Store
+from unmask.store import RunFolder, Store, canonical
 from unmask.store import files as files_module
 from unmask.store import index as index_module
+from unmask.store.attempt import Sample
 from unmask.store.index import listing, records
 
 
@@ -197,19 +197,21 @@ def test_memory_does_not_grow_with_samples(store: Store) -> None:
     records(store)
     small = peak(lambda: (records(store), listing(store)))
     rows = 5_000
-    written = peak(lambda: attempt.samples({"id": str(number), "text": "x" * 200} for number in range(rows)))
+    written = peak(
+        lambda: attempt.write_samples(Sample(id=str(number), answer="x" * 200) for number in range(rows))
+    )
     size = (attempt.folder / "samples.jsonl").stat().st_size
     assert size > 1_000_000
     assert written < size / 10
     (store.root / "index.json").unlink()
     assert peak(lambda: records(store)) < small + 200_000
-    assert peak(lambda: sum(1 for _ in attempt.read_samples())) < size / 10
+    assert peak(lambda: sum(1 for _ in attempt.samples())) < size / 10
 
 
 def test_unknown_fields_of_a_result_are_no_damage(store: Store) -> None:
     run = store.run(identity())
-    run.publish({**result(run), "added_later": {"a": 1}})
-    assert json.loads((run.folder / "result.json").read_text())["added_later"] == {"a": 1}
+    fields = {**fields_of_a_result(run), "added_later": {"a": 1}}
+    (run.folder / "result.json").write_bytes(canonical(fields))
     assert len(records(store)) == 1
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_cases import done, identity, result, timing_identity
+from store_cases import answer, done, identity, result, timing_identity
 
 from unmask.errors import UnmaskError
-from unmask.store import Attempt, Store, run_id
+from unmask.store import Attempt, Store, canonical, run_id
 from unmask.store import attempt as attempt_module
+from unmask.store.attempt import Sample
 
 # Names and ids.
 
@@ -107,7 +108,7 @@ def test_attempts_have_numbers_and_never_a_clock(store: Store) -> None:
     (run.folder / "attempts" / "9999").mkdir()
     assert [run.new_attempt().number for _ in range(2)] == ["10000", "10001"]
     assert [attempt.number for attempt in run.attempts()][-3:] == ["9999", "10000", "10001"]
-    assert second.record()["run"] == run.id
+    assert second.record().run == run.id
 
 
 def test_attempts_that_begin_at_once_get_different_numbers(store: Store) -> None:
@@ -123,11 +124,11 @@ def test_a_number_that_was_taken_after_looking_is_left_to_its_owner(
 ) -> None:
     run = store.run(identity())
     first = run.new_attempt()
-    first.answer("a", {})
+    first.answer(answer("a"))
     first.close()
     monkeypatch.setattr(attempt_module, "attempts_in", lambda _: [])
     assert run.new_attempt().number == "0002"
-    assert [line["key"] for line in first.answers()] == ["a"]
+    assert [line.key for line in first.answers()] == ["a"]
 
 
 def test_an_attempt_tells_where_it_runs_and_keeps_secrets(
@@ -139,34 +140,39 @@ def test_an_attempt_tells_where_it_runs_and_keeps_secrets(
     monkeypatch.setenv("HF_TOKEN", "a very secret word")
     attempt = store.run(identity()).new_attempt()
     record = attempt.record()
-    assert record["pid"] == os.getpid()
-    assert record["slurm"]["job"] == "77"
-    assert record["slurm"]["array_task"] == "3"
+    assert record.pid == os.getpid()
+    assert record.slurm["job"] == "77"
+    assert record.slurm["array_task"] == "3"
     assert attempt.fail("the hub refused a very secret word")
     text = "".join(file.read_text() for file in attempt.folder.iterdir())
     for secret in ("abc", "hf_", "secret"):
         assert secret not in text
-    assert attempt.failure()["reason"] == "the hub refused [hidden]"
+    assert attempt.failure().reason == "the hub refused [hidden]"
 
 
 def test_answers_are_merged_and_the_first_of_a_key_counts(store: Store) -> None:
     run = store.run(identity())
     first, second = run.new_attempt(), run.new_attempt()
-    second.answer("b", {"from": 2})
-    second.answer("c", {"from": 2})
+    second.answer(answer("b", "second"))
+    second.answer(answer("c", "second"))
     second.close()
-    first.answer("a", {"from": 1})
-    first.answer("b", {"from": 1})
+    first.answer(answer("a", "first"))
+    first.answer(answer("b", "first"))
     first.close()
     with (first.folder / "answers.jsonl").open("ab") as stream:
-        stream.write(b'{"key": "c", "fr')
-    assert {key: line["from"] for key, line in run.answers().items()} == {"a": 1, "b": 1, "c": 2}
+        stream.write(b'{"key": "c", "te')
+    assert {key: line.text for key, line in run.answers().items()} == {
+        "a": "first",
+        "b": "first",
+        "c": "second",
+    }
 
 
 def test_a_damaged_attempt_is_named_with_how_to_go_on(store: Store) -> None:
     run = store.run(identity())
     attempt = run.new_attempt()
-    (attempt.folder / "answers.jsonl").write_bytes(b'{"key":1}\nxx\n{"key":2}\n')
+    line = canonical(answer("a"))
+    (attempt.folder / "answers.jsonl").write_bytes(line + b"\nxx\n" + line + b"\n")
     with pytest.raises(UnmaskError, match=r"Line 2 of .*delete the folder .*0001 and run again"):
         run.answers()
 
@@ -174,12 +180,12 @@ def test_a_damaged_attempt_is_named_with_how_to_go_on(store: Store) -> None:
 def test_answers_wait_for_a_flush_and_not_for_ever(store: Store) -> None:
     run = store.run(identity())
     attempt = run.new_attempt()
-    attempt.answer("0", {})
+    attempt.answer(answer("0"))
     assert run.answers() == {}
     attempt.flush()
     assert list(run.answers()) == ["0"]
     for number in range(1, attempt_module.BUFFERED_LINES + 1):
-        attempt.answer(str(number), {})
+        attempt.answer(answer(str(number)))
     assert len(run.answers()) == attempt_module.BUFFERED_LINES + 1
     attempt.close()
 
@@ -215,10 +221,10 @@ def test_a_heartbeat_keeps_an_attempt_young(store: Store) -> None:
 def test_samples_are_written_whole_or_not_at_all(store: Store) -> None:
     attempt = store.run(identity()).new_attempt()
     with pytest.raises(ZeroDivisionError):
-        attempt.samples({"id": 1 // (3 - number)} for number in range(9))
+        attempt.write_samples(Sample(id=str(1 // (3 - number))) for number in range(9))
     assert [file.name for file in attempt.folder.iterdir()] == ["attempt.json"]
-    attempt.samples({"id": number} for number in range(3))
-    assert [row["id"] for row in attempt.read_samples()] == [0, 1, 2]
+    attempt.write_samples(Sample(id=str(number)) for number in range(3))
+    assert [sample.id for sample in attempt.samples()] == ["0", "1", "2"]
 
 
 # Results.
@@ -227,7 +233,7 @@ def test_samples_are_written_whole_or_not_at_all(store: Store) -> None:
 def test_the_first_result_stays_and_others_are_told_so(store: Store) -> None:
     run = done(store, value=0.5)
     assert run.publish(result(run, 0.9)) is False
-    assert run.result()["value"] == 0.5
+    assert run.result().value == 0.5
 
 
 def test_a_result_of_another_run_or_without_a_finite_value_is_not_published(store: Store) -> None:
@@ -259,17 +265,17 @@ def test_a_retracted_result_stays_with_its_reason(store: Store) -> None:
     run.retract("wrong data")
     with pytest.raises(UnmaskError, match="was retracted before"):
         run.retract("again")
-    assert run.retraction()["reason"] == "wrong data"
-    assert run.result()["value"] == 0.75
+    assert run.retraction().reason == "wrong data"
+    assert run.result().value == 0.75
     (run.folder / "retracted.json").write_text("{")
-    assert "damaged" in run.retraction()["reason"]
+    assert "damaged" in run.retraction().reason
 
 
 def test_a_run_set_aside_begins_anew_and_keeps_the_old_result(store: Store) -> None:
     run = store.run(identity())
     assert run.set_aside() is None
     attempt = run.new_attempt()
-    attempt.answer("a", {})
+    attempt.answer(answer("a"))
     attempt.close()
     run.publish(result(run, 0.5))
     place = run.set_aside()

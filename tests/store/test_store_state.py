@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_cases import done, identity, result
+from msgspec.structs import replace
+from store_cases import done, fields_of_a_result, identity
 
-from unmask.store import RunFolder, Store
-from unmask.store.process import lives, started, this_process
+from unmask.store import RunFolder, Store, canonical
+from unmask.store.process import ProcessMark, lives, started, this_process
 from unmask.store.state import State, state_of, states
 
 
@@ -42,7 +43,7 @@ def test_a_living_process_runs_and_tells_how_far_it_is(store: Store) -> None:
     attempt.progress(3, 9)
     state = both(store, run)
     assert (state.status, state.done, state.total, state.attempt) == ("running", 3, 9, "0001")
-    assert state.host == this_process()["host"]
+    assert state.host == this_process().host
 
 
 def test_another_process_with_the_same_number_is_not_ours(store: Store) -> None:
@@ -58,7 +59,7 @@ def test_another_process_with_the_same_number_is_not_ours(store: Store) -> None:
 def test_a_failure_is_told_with_its_reason(store: Store) -> None:
     run = store.run(identity())
     run.new_attempt().fail("no memory")
-    assert both(store, run) == State("failed", "no memory", "0001", this_process()["host"])
+    assert both(store, run) == State("failed", "no memory", "0001", this_process().host)
     assert both(store, run, {run.id: "PENDING"}).status == "pending"
     run.new_attempt()
     assert both(store, run).status == "running"
@@ -105,10 +106,10 @@ def test_the_start_of_a_process_does_not_depend_on_the_clock(monkeypatch: pytest
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert this_process() == before
     assert lives(before) is True
-    assert lives({**before, "boot": "another"}) is None
-    assert lives({**before, "host": "another"}) is None
-    assert lives({**before, "pid": 2**22 + 1}) is False
-    assert lives({}) is None
+    assert lives(replace(before, boot="another")) is None
+    assert lives(replace(before, host="another")) is None
+    assert lives(replace(before, pid=2**22 + 1)) is False
+    assert lives(ProcessMark()) is None
     assert started(2**22 + 1) is None
 
 
@@ -166,7 +167,7 @@ def test_a_damaged_result_is_a_failure_that_says_how_to_mend_it(store: Store, co
 
 def test_a_result_with_a_value_of_the_wrong_kind_is_damaged(store: Store) -> None:
     run = store.run(identity())
-    run.publish(result(run, value="high"))
+    (run.folder / "result.json").write_bytes(canonical(fields_of_a_result(run, value="high")))
     assert both(store, run).status == "failed"
 
 

@@ -8,6 +8,7 @@ import pytest
 from store_cases import ENVIRONMENT, identity, result
 
 from unmask.store import RunFolder, Store
+from unmask.store.result import AccuracyResult
 from unmask.store.summary import summary_of, summary_text
 
 FIELDS = [
@@ -30,7 +31,7 @@ def run(store: Store) -> RunFolder:
 
 
 def summed(run: RunFolder, **changes: Any) -> dict[str, Any]:
-    return summary_of(result(run, **changes), run.identity, "k2_middle", "00_baseline")
+    return summary_of(result(run, **changes), "k2_middle", "00_baseline")
 
 
 def test_the_layout_is_that_of_the_older_scripts(run: RunFolder) -> None:
@@ -94,11 +95,12 @@ def test_a_cpu_and_other_policies_have_their_own_words(run: RunFolder) -> None:
     found = summed(run, environment={**ENVIRONMENT, "device": "cpu"})
     assert found["gpu_info"] == {"gpu_available": False}
     for policy, k in (({"kind": "full"}, 1), ({"kind": "trim", "keep": 0.0}, None)):
-        told = summary_of(result(run), {**run.identity, "policy": policy}, "x", None)["model_args"]
+        changed = result(run, identity={**run.identity, "policy": policy})
+        told = summary_of(changed, "x", None)["model_args"]
         assert (told["reuse_k"], told["layer_subset"], told["policy"]) == (k, None, policy)
 
 
-def test_an_unfinished_result_still_has_a_summary(run: RunFolder) -> None:
-    found = summary_of({"task": "gsm8k"}, {}, "k1", None)
-    assert (found["accuracy"], found["timestamp"], found["throughput"]) == (None, None, {})
+def test_a_result_with_little_in_it_still_has_a_summary() -> None:
+    found = summary_of(AccuracyResult(task="gsm8k", value=0.5), "k1", None)
+    assert (found["accuracy"], found["timestamp"], found["throughput"]) == (0.5, None, {})
     assert json.loads(summary_text(found)) == found

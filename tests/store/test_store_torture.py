@@ -30,6 +30,8 @@ WORKER = """
 import os, sys, time
 from pathlib import Path
 from unmask.store import Store
+from unmask.store.attempt import GeneratedAnswer, Sample
+from unmask.store.result import AccuracyResult
 run, total = Store.at(sys.argv[1]).open(sys.argv[2]), int(sys.argv[3])
 known = run.answers()
 attempt = run.new_attempt()
@@ -37,14 +39,16 @@ print("ready", flush=True)
 for number in range(total):
     if str(number) not in known:
         time.sleep(float(os.environ["PACE"]))
-        attempt.answer(str(number), {"text": f"answer {number} " * 50})
+        text = f"answer {number} " * 50
+        attempt.answer(GeneratedAnswer(key=str(number), text=text, tokens=1, finish="stop", effect=(1, [], [], 0, 0)))
         if number % 3 == 0:
             attempt.flush()
         attempt.progress(number, total)
 attempt.close()
 answers = run.answers()
-attempt.samples({"id": key, **answers[key]} for key in sorted(answers, key=int))
-run.publish({"id": run.id, "answers": sorted(answers, key=int), "attempt": attempt.number})
+attempt.write_samples(Sample(id=key, answer=answers[key].text) for key in sorted(answers, key=int))
+metrics = {"keys": sorted(answers, key=int)}
+run.publish(AccuracyResult(id=run.id, task="light", value=1.0, metrics=metrics, attempt=attempt.number))
 """
 
 
@@ -96,13 +100,13 @@ def test_a_run_that_is_killed_and_resumed_loses_and_doubles_nothing(store: Store
     assert kill_some(WORKER, [arguments, arguments], kills, 0.02) >= kills // 2
     result = run.result()
     assert result is not None
-    assert result["answers"] == [str(number) for number in range(answers)]
-    (last,) = [attempt for attempt in run.attempts() if attempt.number == result["attempt"]]
-    samples = list(last.read_samples())
-    assert [row["id"] for row in samples] == result["answers"]
-    assert all(row["text"] == f"answer {row['id']} " * 50 for row in samples)
+    keys = [str(number) for number in range(answers)]
+    assert result.metrics["keys"] == keys
+    samples = list(run.attempt(result.attempt).samples())
+    assert [sample.id for sample in samples] == keys
+    assert all(sample.answer == f"answer {sample.id} " * 50 for sample in samples)
     assert len(run.attempts()) == kills + 2
-    assert all(attempt.record()["run"] == run.id for attempt in run.attempts())
+    assert all(attempt.record().run == run.id for attempt in run.attempts())
 
 
 def test_a_killed_process_is_seen_as_interrupted_and_a_living_one_as_running(store: Store) -> None:

@@ -100,8 +100,7 @@ def _script(entry: Entry, control: Entry | None) -> Script:
     effect = control.effect.get("generation") if control else None
     if not effect or control is None or not control.tokens:
         return Script(**settings)
-    forwards = effect["forwards"]
-    steps = forwards.get("block", 0) + forwards.get("sub", 0)
+    steps = effect.forwards.get("block", 0) + effect.forwards.get("sub", 0)
     return Script(**settings, unmasked=_pattern(control.tokens / steps)) if steps else Script(**settings)
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from unmask.analysis.records import Entry
-from unmask.analysis.samples import damage, difference, disagreement, outcomes, rows_of
+from unmask.analysis.samples import damage, difference, disagreement, outcomes
 from unmask.analysis.statistics import Difference
 from unmask.errors import UnmaskError
+from unmask.store.attempt import Sample, read_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +74,26 @@ def _flips(first: Entry, second: Entry) -> tuple[int, list[Flip]]:
     flipped = {name for name, value in before.items() if value != after[name]}
     kept: dict[str, str] = {}
     marks: dict[str, int] = {}
-    for row in _rows_on_disk(first):
-        name = str(row["id"])
-        marks[name] = hash(str(row.get("answer")))
-        if name in flipped:
-            kept[name] = str(row.get("answer"))
+    for sample in _samples(first):
+        marks[sample.id] = hash(sample.answer)
+        if sample.id in flipped:
+            kept[sample.id] = sample.answer
     changed, flips = 0, []
-    for row in _rows_on_disk(second):
-        name = str(row["id"])
-        changed += hash(str(row.get("answer"))) != marks.get(name)
-        if name in flipped:
+    for sample in _samples(second):
+        changed += hash(sample.answer) != marks.get(sample.id)
+        if sample.id in flipped:
             flips.append(
                 Flip(
-                    id=name,
-                    gained=after[name] > before[name],
-                    prompt=str(row.get("prompt")),
-                    target=str(row.get("target")),
-                    first=kept[name],
-                    second=str(row.get("answer")),
+                    id=sample.id,
+                    gained=after[sample.id] > before[sample.id],
+                    prompt=sample.prompt,
+                    target=sample.target,
+                    first=kept[sample.id],
+                    second=sample.answer,
                 )
             )
     return changed, flips
 
 
-def _rows_on_disk(entry: Entry) -> Iterator[dict[str, Any]]:
-    return (row for row in rows_of(entry.samples) if "id" in row) if entry.samples else iter(())
+def _samples(entry: Entry) -> Iterator[Sample]:
+    return read_samples(entry.samples) if entry.samples else iter(())

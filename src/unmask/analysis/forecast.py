@@ -14,8 +14,8 @@ import msgspec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked
-from unmask.store.index import records
-from unmask.store.record import Record
+from unmask.store.index import IndexRecord, records
+from unmask.store.result import AccuracyResult
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store, run_id
 
@@ -63,13 +63,13 @@ def forecast(recipe: Recipe, lock: Lock, runs: Sequence[PlannedRun], store: Stor
     return Forecast(seconds, len(runs) - len(seconds), basis)
 
 
-def _on_such_a_machine(record: Record, recipe: Recipe) -> bool:
+def _on_such_a_machine(record: IndexRecord, recipe: Recipe) -> bool:
     if recipe.resources.gpus:
         return (record.device or "").startswith("cuda")
     return record.host == platform.node()
 
 
-def _is_comparable(record: Record, run: PlannedRun) -> bool:
+def _is_comparable(record: IndexRecord, run: PlannedRun) -> bool:
     """Whether a row of the earlier run is about as much work as one of the planned run."""
     if (record.kind, record.task) != (run.kind, run.task):
         return False
@@ -81,7 +81,7 @@ def _is_comparable(record: Record, run: PlannedRun) -> bool:
     return all(earlier.get(field) == planned.get(field) for field in PROMPTING)
 
 
-def _closest(run: PlannedRun, earlier: list[Record]) -> list[Record]:
+def _closest(run: PlannedRun, earlier: list[IndexRecord]) -> list[IndexRecord]:
     """Of accuracy runs those of the same configuration, else those of the same decode settings, else all."""
     if run.kind == "timing":
         return earlier
@@ -96,7 +96,7 @@ def _same(recorded: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
     return bool(recorded == msgspec.json.decode(msgspec.json.encode(planned)))
 
 
-def _scaled(record: Record, run: PlannedRun, lock: Lock, store: Store) -> float:
+def _scaled(record: IndexRecord, run: PlannedRun, lock: Lock, store: Store) -> float:
     """Seconds of the planned run: the part of the earlier one that answered, scaled; its loading as it was."""
     seconds = record.seconds or 0.0
     if run.kind == "timing":
@@ -112,7 +112,9 @@ def _passes(identity: Mapping[str, Any]) -> int:
 
 def _answering_seconds(run: RunFolder) -> float | None:
     """Seconds in which a run decoded and scored; None where its result does not say."""
-    speed = (run.result() or {}).get("speed") or {}
-    decoding, scoring = speed.get("decoding") or {}, speed.get("scoring") or {}
-    clocked = [decoding.get("prefill_seconds"), decoding.get("decode_seconds"), scoring.get("seconds")]
-    return sum(part for part in clocked if part) or None
+    result = run.result()
+    if not isinstance(result, AccuracyResult):
+        return None
+    decoding, scoring = result.speed.decoding, result.speed.scoring
+    clocked = decoding.prefill_seconds + decoding.decode_seconds if decoding else 0.0
+    return clocked + (scoring.seconds if scoring else 0.0) or None

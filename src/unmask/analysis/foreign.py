@@ -8,11 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from unmask.analysis.likeness import acts
 from unmask.analysis.records import Entry, Experiment, Table
 from unmask.policies.subsets import SEED_SIZE
 from unmask.spec.recipe import SuccessSpec
 from unmask.store.foreign_record import ForeignRecord
+from unmask.store.result import Subtask
 
 ROWS = {"gsm8k": 1319, "mmlu": 14042, "minerva_math": 5000, "ifeval": 541, "humaneval": 164, "mbpp": 500}
 SUBTASKS = {"mmlu": 57, "minerva_math": 7}
@@ -59,7 +62,7 @@ def foreign_entry(record: ForeignRecord) -> Entry | None:
         metric=record.metric,
         rows=_rows(record),
         tokens=record.tokens,
-        subtasks=record.groups,
+        subtasks=msgspec.convert(record.groups, dict[str, Subtask]),
         seconds=record.seconds,
         run_tokens_per_second=record.tokens_per_second,
         provenance={

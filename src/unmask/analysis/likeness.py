@@ -103,14 +103,14 @@ def _frozen(value: Any) -> Hashable:
 
 def reuse_fraction(result: Entry | Timing) -> float | None:
     """Share of the layer work that was not done; None where nothing was counted."""
-    done = sum(part.get("branch_rows", 0) for part in result.effect.values())
-    skipped = sum(part.get("branch_rows_skipped", 0) for part in result.effect.values())
+    done = sum(part.branch_rows for part in result.effect.values())
+    skipped = sum(part.branch_rows_skipped for part in result.effect.values())
     return skipped / (done + skipped) if done + skipped else None
 
 
 def flops(result: Entry | Timing) -> float | None:
     """Operations that were carried out; None where nothing was counted."""
-    return sum(part.get("flops", 0) for part in result.effect.values()) or None
+    return sum(part.flops for part in result.effect.values()) or None
 
 
 def units(result: Entry | Timing) -> int | None:
@@ -119,7 +119,7 @@ def units(result: Entry | Timing) -> int | None:
         return result.units or None
     if "generation" in result.effect:
         return result.tokens or None
-    return sum(part.get("requests", 0) for part in result.effect.values()) or None
+    return sum(part.requests for part in result.effect.values()) or None
 
 
 def work_ratio(control: Entry | Timing, result: Entry | Timing) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import SuccessSpec
+from unmask.store.result import Conditions, CountedWork, Effect, MeasuredSpeedup, Subtask
 
 Plain = Mapping[str, Any]
 
@@ -35,9 +36,9 @@ class Entry:
     truncated: int | None = None
     resumed: int = 0
     """Answers that a later attempt took over from an earlier one."""
-    effect: Plain = field(default_factory=dict)
+    effect: Mapping[str, Effect] = field(default_factory=dict)
     """By path: generation, scoring."""
-    subtasks: Plain = field(default_factory=dict)
+    subtasks: Mapping[str, Subtask] = field(default_factory=dict)
     seconds: float | None = None
     run_tokens_per_second: float | None = None
     """Of the accuracy run itself, which has no warm-up and no repeats: never evidence of a speed."""
@@ -73,11 +74,12 @@ class Timing:
     """Of each round."""
     tokens_per_second: float | None = None
     requests_per_second: float | None = None
-    speedup: Plain | None = None
+    speedup: MeasuredSpeedup | None = None
     """Median over rounds, low, high and coverage, against the control."""
-    effect: Plain = field(default_factory=dict)
+    effect: Mapping[str, CountedWork] = field(default_factory=dict)
+    """By path: generation, scoring."""
     answers: str | None = None
-    conditions: Plain = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
     provenance: Plain = field(default_factory=dict)
     cores: int | None = None
     layers: int | None = None

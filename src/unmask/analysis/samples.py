@@ -1,16 +1,14 @@
 """Rows of two runs side by side, read when they are asked for: memory holds a few runs' outcomes, never all of them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from unmask.analysis.records import Entry
 from unmask.analysis.statistics import Difference, paired_difference
 from unmask.errors import UnmaskError
-from unmask.store import read_lines
+from unmask.store.attempt import read_samples
 
 KEPT = 12
 """Runs whose outcomes are remembered, so that a control is not read again for every candidate."""
@@ -32,11 +30,6 @@ class Rows:
     values: dict[str, float]
     """By row: the value of the headline metric, where it has one."""
     count: int
-
-
-def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a samples file."""
-    return read_lines(path, "run the run again with `unmask run --force`")
 
 
 def outcomes(entry: Entry) -> dict[str, float] | None:
@@ -107,10 +100,10 @@ def _file(entry: Entry) -> File | None:
 def _read(path: Path, _changed: int, _size: int) -> Rows:
     found: dict[str, float] = {}
     count = 0
-    for row in rows_of(path):
-        count += "id" in row
-        if "id" in row and isinstance(row.get("correct"), (int, float)):
-            found[str(row["id"])] = float(row["correct"])
+    for sample in read_samples(path):
+        count += 1
+        if sample.correct is not None:
+            found[sample.id] = float(sample.correct)
     return Rows(found, count)
 
 

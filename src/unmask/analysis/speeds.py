@@ -106,8 +106,10 @@ def _against(table: Table, timing: Timing, control: str, level: float) -> Speedu
     if timing.control != control or not timing.speedup:
         return None
     recorded = timing.speedup
-    coverage = float(recorded.get("coverage") or 0.0)
-    low, middle, high = (float(recorded[name]) for name in ("low", "median", "high"))
+    coverage = float(recorded.coverage or 0.0)
+    if recorded.low is None or recorded.median is None or recorded.high is None:
+        return None
+    low, middle, high = float(recorded.low), float(recorded.median), float(recorded.high)
     if coverage < FEWEST_COVERAGE:
         low, high = 0.0, math.inf
     return Speedup(middle, low, high, coverage, coverage, 0)

@@ -13,6 +13,7 @@ from unmask.store import RunFolder, Store
 from unmask.store.experiments import Experiment as Written
 from unmask.store.experiments import Member, experiment_names, read_experiment
 from unmask.store.foreign import foreign_of
+from unmask.store.result import TimingResult
 
 
 def own_table(store: Store, names: Iterable[str] | None = None) -> Table:
@@ -39,10 +40,10 @@ def experiment_table(store: Store, name: str) -> Table:
             missing.append(_planned(member))
         elif run.retraction() is not None:
             retracted.append(_planned(member))
-        elif member.kind == "timing":
+        elif isinstance(result, TimingResult):
             timings += timings_of(name, result)
         else:
-            same = lock is not None and lock.weights == result["identity"].get("weights")
+            same = lock is not None and lock.weights == result.identity.get("weights")
             shape = lock.shape if lock is not None and same else None
             entries.append(entry_of(name, member.configuration, result, run.folder, shape))
     recipe = _recipe(planned)

@@ -11,7 +11,9 @@ import click
 
 from unmask.errors import UnmaskError
 from unmask.store.attempt import Attempt
+from unmask.store.result import AccuracyResult
 from unmask.store.run_folder import RunFolder
+from unmask.store.summary import summary_of, summary_text
 
 
 @click.command(name="run-one", short_help="Execute one run of a store (what workers start as).")
@@ -56,12 +58,13 @@ def run_one(folder: Path, keep_output: bool) -> None:
 
 
 def _execute(run: RunFolder, attempt: Attempt) -> None:
-    from unmask.evaluation.worker import execute, summary_text
+    from unmask.evaluation.worker import execute
 
     result = execute(run, attempt)
     if run.publish(result):
-        if result["kind"] == "accuracy":
-            run.write_summary(summary_text(result, run.worker))
+        if isinstance(result, AccuracyResult):
+            names = run.worker.get("configuration", ""), run.worker.get("experiment", "")
+            run.write_summary(summary_text(summary_of(result, *names)))
         click.echo(f"{run.name} is done.")
     else:
         click.echo(f"{run.name} was done by another worker first.")

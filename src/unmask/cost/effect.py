@@ -13,6 +13,8 @@ from unmask.cost.work import Ledger
 
 KINDS = ("prefill", "block", "sub", "commit")
 FP32 = 4
+WorkRow = tuple[int, list[tuple[int, int, int, int]], list[int], int, int]
+"""Requests, counts by kind, calls of each layer, operations, and operations skipped."""
 
 
 @dataclass(slots=True)
@@ -109,16 +111,16 @@ class Effect:
             "reuse_fraction": self.reuse_fraction,
         }
 
-    def as_row(self) -> list[Any]:
+    def as_row(self) -> WorkRow:
         """The same in few characters, for one line of an answers file."""
         kinds = [
-            [part.forwards, part.rows, part.branch_rows, part.branch_rows_skipped]
+            (part.forwards, part.rows, part.branch_rows, part.branch_rows_skipped)
             for part in self.kinds.values()
         ]
-        return [self.requests, kinds, self.layer_calls, self.flops, self.flops_skipped]
+        return self.requests, kinds, self.layer_calls, self.flops, self.flops_skipped
 
     @classmethod
-    def from_row(cls, row: list[Any]) -> "Effect":
+    def from_row(cls, row: WorkRow) -> "Effect":
         """Read back what `as_row` wrote."""
         requests, kinds, calls, flops, skipped = row
         parts = {kind: KindEffect(*values) for kind, values in zip(KINDS, kinds, strict=True)}

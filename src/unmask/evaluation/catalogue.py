@@ -47,7 +47,7 @@ METRICS = (
     ("unmask_instruct", "exact_match,none"),
     ("unmask_choice*", "acc,none"),
 )
-"""Patterns of task names, the most particular first, and the metric that stands for them."""
+"""Patterns of task names, the most particular first, and the metric by which such a task is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class Source:
     changes: Mapping[str, object] = field(default_factory=dict)
     """What is set beside the definition; named variants and reproducible shuffling only."""
     runs_code: bool = False
+    """Whether its metric runs programs that the model writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,33 +89,30 @@ class TaskGroup:
 @cache
 def stock_folder() -> Path:
     """The folder of lm-eval's task definitions."""
-    found = find_spec("lm_eval")
-    if found is None or found.origin is None:
+    package = find_spec("lm_eval")
+    if package is None or package.origin is None:
         raise UnmaskError('Benchmarks need lm-eval; install it with: pip install "unmask[eval]".')
-    return Path(found.origin).parent / "tasks"
+    return Path(package.origin).parent / "tasks"
 
 
 @cache
 def sources() -> dict[str, Source]:
     """Every task by its name."""
-    found = [*_gsm8k(), *_mmlu(), *_math(), *_code(), *_gpqa(), *_embedded()]
-    found.append(
-        Source(
-            name="ifeval",
-            stock="ifeval/ifeval.yaml",
-            hub="google/IFEval",
-            files={"train": "ifeval/input_data.jsonl"},
-            changes={"process_results": Function("unmask.evaluation.stable.ifeval_results")},
-        )
+    ifeval = Source(
+        name="ifeval",
+        stock="ifeval/ifeval.yaml",
+        hub="google/IFEval",
+        files={"train": "ifeval/input_data.jsonl"},
+        changes={"process_results": Function("unmask.evaluation.stable.ifeval_results")},
     )
-    return {source.name: source for source in found}
+    every = [*_gsm8k(), *_mmlu(), *_math(), *_code(), *_gpqa(), *_embedded(), ifeval]
+    return {source.name: source for source in every}
 
 
 @cache
 def groups() -> dict[str, TaskGroup]:
     """Every group by its name."""
-    found = [*_mmlu_groups(), *_math_groups()]
-    return {group.name: group for group in found}
+    return {group.name: group for group in (*_mmlu_groups(), *_math_groups())}
 
 
 def members_of(name: str) -> list[Source]:
@@ -125,7 +123,7 @@ def members_of(name: str) -> list[Source]:
 
 
 def metric_of(task: str) -> str:
-    """The metric that stands for a task or group."""
+    """The metric by which a task or group is known, by its name in lm-eval's results."""
     for pattern, metric in METRICS:
         if fnmatchcase(task, pattern):
             return metric
@@ -193,7 +191,7 @@ def _mmlu() -> list[Source]:
 
 def _mmlu_groups() -> list[TaskGroup]:
     subjects = _mmlu_subjects()
-    found = [
+    groups = [
         TaskGroup(
             name=f"mmlu{ending}",
             stock=f"mmlu/{style}/_mmlu.yaml",
@@ -204,8 +202,8 @@ def _mmlu_groups() -> list[TaskGroup]:
     for part in ("stem", "humanities", "social_sciences", "other"):
         tag = f'"tag": "mmlu_{part}_tasks"'
         inside = tuple(f"mmlu_{name}" for name in subjects if tag in _definition(f"default/mmlu_{name}"))
-        found.append(TaskGroup(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
-    return found
+        groups.append(TaskGroup(name=f"mmlu_{part}", stock=f"mmlu/default/_mmlu_{part}.yaml", members=inside))
+    return groups
 
 
 def _definition(name: str) -> str:
@@ -213,17 +211,17 @@ def _definition(name: str) -> str:
 
 
 def _math() -> list[Source]:
-    found = []
+    tasks = []
     for subject, folder in MATH_SUBJECTS.items():
         stock = f"minerva_math/minerva_math_{subject}.yaml"
         files = {"test": f"math/{folder}.jsonl"}
         hub = "EleutherAI/hendrycks_math"
-        found.append(Source(name=f"minerva_math_{subject}", stock=stock, hub=hub, files=files))
+        tasks.append(Source(name=f"minerva_math_{subject}", stock=stock, hub=hub, files=files))
         boxed = {"doc_to_text": Function("unmask.evaluation.stable.boxed_problem"), "num_fewshot": 0}
-        found.append(
+        tasks.append(
             Source(name=f"minerva_math_boxed_{subject}", stock=stock, hub=hub, files=files, changes=boxed)
         )
-    return found
+    return tasks
 
 
 def _math_groups() -> list[TaskGroup]:

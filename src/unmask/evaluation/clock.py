@@ -22,6 +22,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
 from unmask.engine.score import Scores
 from unmask.engine.step_plan import Kind
+from unmask.store.result import Conditions, PeakMemory
 
 Clock = Callable[[], float]
 Events = Iterator[StepEvent | Finished]
@@ -151,12 +152,12 @@ def reset_peak_memory(engine: Engine) -> None:
         torch.cuda.reset_peak_memory_stats(engine.transformer.device)
 
 
-def peak_memory(engine: Engine) -> dict[str, Any]:
+def peak_memory(engine: Engine) -> PeakMemory:
     """The most memory in use so far: of the GPU's allocator, or of this process."""
     device = engine.transformer.device
     if device.type == "cuda":
-        return {"bytes": torch.cuda.max_memory_allocated(device), "of": str(device)}
-    return {"bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "of": "process"}
+        return PeakMemory(bytes=torch.cuda.max_memory_allocated(device), of=str(device))
+    return PeakMemory(bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, of="process")
 
 
 def _rate(count: float, per: float) -> float | None:
@@ -178,19 +179,20 @@ class MachineState:
         """Read it."""
         return cls(_load(), _cpu_seconds(), time.monotonic(), _gpus())
 
-    def until_now(self) -> dict[str, Any]:
+    def until_now(self) -> Conditions:
         """What else the machine did since then: load, other busy processes, a GPU's clocks."""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         now = _cpu_seconds()
         used = {pid: 100 * (spent - self.spent.get(pid, 0.0)) / elapsed for pid, spent in now.items()}
-        return {
-            "load_before": self.load,
-            "load_after": _load(),
-            "other_processes": sum(share > BUSY_PERCENT for share in used.values()),
-            "other_cpu_percent": round(sum(used.values()), 1),
-            "clocks": {"before": self.gpu, "after": _gpus()},
-            "throttled": _throttled([*self.gpu, *_gpus()]),
-        }
+        after = _gpus()
+        return Conditions(
+            load_before=self.load,
+            load_after=_load(),
+            other_processes=sum(share > BUSY_PERCENT for share in used.values()),
+            other_cpu_percent=round(sum(used.values()), 1),
+            clocks={"before": self.gpu, "after": after},
+            throttled=_throttled([*self.gpu, *after]),
+        )
 
 
 def _load() -> float:

@@ -18,6 +18,7 @@ from lm_eval.api.model import LM
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import PYTHON_SEED
 from unmask.evaluation.task_data import Loaded, quiet
+from unmask.store.result import PathName
 
 if TYPE_CHECKING:
     from unmask.evaluation.lm import UnmaskLM
@@ -100,7 +101,7 @@ class Collector(LM):
     def __init__(self, lm: "UnmaskLM") -> None:
         super().__init__()
         self.lm = lm
-        self.requests: dict[str, list[Instance]] = {}
+        self.requests: dict[PathName, list[Instance]] = {}
 
     @property
     def tokenizer_name(self) -> str:
@@ -140,7 +141,7 @@ class Collector(LM):
 
 def collect(
     lm: "UnmaskLM", loaded: Loaded, options: Options, allow_code: bool = False
-) -> tuple[str, list[Instance]]:
+) -> tuple[PathName, list[Instance]]:
     """The path of a task (generation or scoring) and what lm-eval would ask the model: the prompts of a timing run."""
     collector = Collector(lm)
     evaluate_tasks(collector, loaded, options, allow_code)

@@ -34,7 +34,7 @@ from unmask.evaluation.answering import (
     prefix_groups,
 )
 from unmask.evaluation.clock import Clock, Meter, peak_memory
-from unmask.evaluation.journal import Answer, FamilyScores, Journal, key_of
+from unmask.evaluation.journal import Journal, key_of
 from unmask.evaluation.lock import file_sha256, weights_sha256
 from unmask.evaluation.proof import Proof
 from unmask.loading import load
@@ -43,6 +43,7 @@ from unmask.model.token_files import TOKENIZER_FILE, read_token_files
 from unmask.policies.registry import policy_spec
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
+from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
 Pair = tuple[tuple[str, str], list[int], list[int]]
 """Context and continuation as text, and the ids of each."""
@@ -158,8 +159,8 @@ class UnmaskLM(TemplateLM):
             "estimator": self.estimator,
             "order": self.order,
             "engine_batch_size": self.batch_size,
-            "effect": self.proof.of(),
-            "speed": {**self.meter.summary(), "peak_memory": peak_memory(self.engine)},
+            "effect": msgspec.to_builtins(self.proof.of()),
+            "speed": {**self.meter.summary(), "peak_memory": msgspec.to_builtins(peak_memory(self.engine))},
         }
 
     # What lm-eval asks of the model.
@@ -167,32 +168,38 @@ class UnmaskLM(TemplateLM):
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
         """Answers in the order of the requests."""
         keys = _generation_keys(requests)
-        missing = [place for place, key in enumerate(keys) if key not in self.journal.lines]
+        earlier = {place: answer for place, key in enumerate(keys) if (answer := self.journal.generated(key))}
+        missing = [place for place in range(len(keys)) if place not in earlier]
         with self.meter.phase("tokenising"):
             prompts = numbered([self._request(request) for request in requests])
         texts: list[str] = [""] * len(requests)
         bar = RequestBar(len(requests), "Generating", disable_tqdm or self.rank != 0)
 
-        def keep(place: int, answer: Answer) -> None:
+        def keep(place: int, answer: GeneratedAnswer) -> None:
             request = requests[place]
             texts[place] = answer.text
-            self.proof.add(_task_name(request), "generation", answer.effect)
+            self.proof.add(_task_name(request), "generation", Effect.from_row(answer.effect))
             self.details[_task_name(request), request.doc_id, request.idx] = (answer.tokens, answer.finish)
             self.journal.progress(len(requests) - waiting, len(requests))
 
         waiting = len(missing)
-        for place in sorted(set(range(len(requests))).difference(missing)):
+        for place, answer in earlier.items():
             self.journal.resumed += 1
-            keep(place, Answer.of_line(self.journal.lines[keys[place]]))
+            keep(place, answer)
             bar.advance(1)
 
         def answered(index: int, generation: Generation) -> None:
             nonlocal waiting
             waiting -= 1
             place = missing[index]
-            effect = Effect.of(generation.ledger, self.engine.config.shape)
-            answer = Answer(generation.text or "", len(generation.ids), generation.finish_reason, effect)
-            self.journal.write(answer.as_line(keys[place]))
+            answer = GeneratedAnswer(
+                key=keys[place],
+                text=generation.text or "",
+                tokens=len(generation.ids),
+                finish=generation.finish_reason,
+                effect=Effect.of(generation.ledger, self.engine.config.shape).as_row(),
+            )
+            self.journal.write(answer)
             self.cache_hook.add_partial("generate_until", requests[place].args, answer.text)
             keep(place, answer)
             bar.advance(1, answer.tokens)
@@ -266,25 +273,30 @@ class UnmaskLM(TemplateLM):
         answers: dict[int, tuple[float, bool]] = {}
         bar = RequestBar(len(pairs), "Scoring", disable_tqdm or self.rank != 0)
 
-        def keep(group: PrefixGroup, found: FamilyScores) -> None:
-            answers.update(zip(group, found.scores, strict=True))
-            self.proof.add(names[group[0]], "scoring", found.effect, found.inactive)
+        def keep(group: PrefixGroup, answer: ScoredGroup) -> None:
+            answers.update(zip(group, answer.scores, strict=True))
+            self.proof.add(names[group[0]], "scoring", Effect.from_row(answer.effect), answer.inactive)
             self.journal.progress(len(answers), len(pairs))
 
         def scored(group: PrefixGroup, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
-            effect = Effect.of(ledger, self.engine.config.shape, len(group))
-            found = FamilyScores([(score.logprob, score.is_greedy) for score in scores], effect, inactive)
-            self.journal.write(found.as_line(keys[tuple(group)]))
-            for place, answer in zip(group, found.scores, strict=True):
+            answer = ScoredGroup(
+                key=keys[tuple(group)],
+                scores=[(score.logprob, score.is_greedy) for score in scores],
+                inactive=inactive,
+                effect=Effect.of(ledger, self.engine.config.shape, len(group)).as_row(),
+            )
+            self.journal.write(answer)
+            for place, score in zip(group, answer.scores, strict=True):
                 if any(pairs[place][0]):
-                    self.cache_hook.add_partial("loglikelihood", pairs[place][0], answer)
-            keep(group, found)
+                    self.cache_hook.add_partial("loglikelihood", pairs[place][0], score)
+            keep(group, answer)
 
         missing = []
         for group, key in keys.items():
-            if key in self.journal.lines:
+            earlier = self.journal.scored(key)
+            if earlier is not None:
                 self.journal.resumed += len(group)
-                keep(list(group), FamilyScores.of_line(self.journal.lines[key]))
+                keep(list(group), earlier)
                 bar.advance(len(group))
             else:
                 missing.append(list(group))

@@ -83,7 +83,7 @@ def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
             raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
         if lock.tasks[task] != digest:
             raise UnmaskError(
-                f"The rows of {task} are not those that were locked; run `unmask prepare` again."
+                f"The samples of {task} are not those that were locked; run `unmask prepare` again."
             )
 
 

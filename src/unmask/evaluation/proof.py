@@ -5,19 +5,21 @@ Knows counted work only. A result without it cannot tell a knob that works from 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from unmask.cost.effect import Effect
+import msgspec
+
+from unmask.cost.effect import Effect as WorkSums
 from unmask.spec import FullSpec, LayerReuseSpec, PolicySpec
+from unmask.store.result import Effect, PathName
 
-Path = Literal["generation", "scoring"]
+PATHS: tuple[PathName, ...] = ("generation", "scoring")
 
 
 @dataclass(slots=True)
 class Tally:
     """The work of one task on one path."""
 
-    effect: Effect
+    effect: WorkSums
     reasons: list[str] = field(default_factory=list)
     """Why the policy could not act, as the engine said it."""
 
@@ -29,20 +31,20 @@ class Proof:
         self.layers = layers
         self.policy = policy
         self.estimator = estimator
-        self.tallies: dict[tuple[str, Path], Tally] = {}
+        self.tallies: dict[tuple[str, PathName], Tally] = {}
 
-    def add(self, task: str, path: Path, effect: Effect, inactive: str | None = None) -> None:
+    def add(self, task: str, path: PathName, effect: WorkSums, inactive: str | None = None) -> None:
         """Count the work of some requests of a task."""
-        tally = self.tallies.setdefault((task, path), Tally(Effect(self.layers)))
+        tally = self.tallies.setdefault((task, path), Tally(WorkSums(self.layers)))
         tally.effect.add(effect)
         if inactive:
             tally.reasons.append(inactive)
 
-    def of(self, tasks: Iterable[str] | None = None) -> dict[str, Any]:
+    def of(self, tasks: Iterable[str] | None = None) -> dict[str, Effect]:
         """What these tasks (or all) did, by path."""
         wanted = None if tasks is None else set(tasks)
-        found: dict[str, Any] = {}
-        for path in ("generation", "scoring"):
+        found: dict[str, Effect] = {}
+        for path in PATHS:
             parts = [
                 tally
                 for (task, way), tally in self.tallies.items()
@@ -52,13 +54,14 @@ class Proof:
                 found[path] = self._summary(parts, path)
         return found
 
-    def _summary(self, parts: list[Tally], path: str) -> dict[str, Any]:
-        total = Effect(self.layers)
+    def _summary(self, parts: list[Tally], path: PathName) -> Effect:
+        total = WorkSums(self.layers)
         for part in parts:
             total.add(part.effect)
         said = [reason for part in parts for reason in part.reasons]
         remark = self._remark(path) if total.reuse_fraction else None
-        return {**total.as_dict(), "inactive": self._inactive(total, said), "remark": remark}
+        judged = {"inactive": self._inactive(total, said), "remark": remark}
+        return msgspec.convert({**total.as_dict(), **judged}, Effect)
 
     def _remark(self, path: str) -> str | None:
         """Why configurations that look different may agree to the last digit."""
@@ -73,7 +76,7 @@ class Proof:
             found.append("canvas has one step to replay: every k above 1 gives the same scores")
         return "; ".join(found) or None
 
-    def _inactive(self, total: Effect, said: list[str]) -> str | None:
+    def _inactive(self, total: WorkSums, said: list[str]) -> str | None:
         if self.policy is None or isinstance(self.policy, FullSpec):
             return None
         if total.reuse_fraction > 0:

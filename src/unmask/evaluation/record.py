@@ -5,40 +5,43 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of, stderr_key
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.run import Outcome
+from unmask.store.attempt import Sample
+from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals
 
 DIGITS = 6
 """Decimals of a log likelihood that count when two runs' answers are compared."""
 
 
-def result_of(outcome: Outcome, lm: UnmaskLM, task: str, metric: str | None) -> dict[str, Any]:
-    """What the evaluation of one task says, without what the store adds."""
-    entry = outcome.document["tasks"][task]
-    details = lm.details.values()
-    return {
-        "kind": "accuracy",
-        "task": task,
+def result_of(outcome: Outcome, lm: UnmaskLM, task: str, metric: str | None) -> AccuracyResult:
+    """What the evaluation of one task says; the worker adds run, attempt and environment."""
+    document = outcome.document
+    entry, details = document["tasks"][task], lm.details.values()
+    return AccuracyResult(
+        task=task,
         **_headline(entry, metric),
-        "rows": entry["rows"],
-        "rows_of_the_set": entry["rows_of_the_set"],
-        "num_fewshot": entry["num_fewshot"],
-        "metrics": {name: value for name, value in entry["all_metrics"].items() if value != "N/A"},
-        "subtasks": outcome.document["subtasks"],
-        "effect": entry["effect"],
-        "answers": {
-            "sha256": answers_sha256(outcome.samples),
-            "count": sum(len(_once(rows)) for rows in outcome.samples.values()),
-            "tokens": sum(tokens for tokens, _ in details),
-            "truncated": sum(finish in ("length", "context") for _, finish in details),
-            "resumed": lm.journal.resumed,
-        },
-        "speed": outcome.document["speed"],
-        "model": outcome.document["model"],
-        "sandbox_gaps": outcome.document["sandbox_gaps"],
-    }
+        rows=entry["rows"],
+        rows_of_the_set=entry["rows_of_the_set"],
+        num_fewshot=entry["num_fewshot"],
+        metrics={name: value for name, value in entry["all_metrics"].items() if value != "N/A"},
+        subtasks=msgspec.convert(document["subtasks"], dict[str, Subtask]),
+        effect=msgspec.convert(entry["effect"], dict[str, Effect]),
+        answers=Answers(
+            sha256=answers_sha256(outcome.samples),
+            count=sum(len(_once(rows)) for rows in outcome.samples.values()),
+            tokens=sum(tokens for tokens, _ in details),
+            truncated=sum(finish in ("length", "context") for _, finish in details),
+            resumed=lm.journal.resumed,
+        ),
+        speed=msgspec.convert(document["speed"], Totals),
+        model=msgspec.convert(document["model"], Model),
+        sandbox_gaps=document["sandbox_gaps"],
+    )
 
 
 def _headline(entry: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def _headline(entry: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
     }
 
 
-def samples_of(outcome: Outcome, lm: UnmaskLM, metric: str | None) -> Iterator[dict[str, Any]]:
+def samples_of(outcome: Outcome, lm: UnmaskLM, metric: str | None) -> Iterator[Sample]:
     """Every row once, with its metrics under all filters."""
     for task, rows in outcome.samples.items():
         wanted = metric or metric_of(task)
@@ -68,9 +71,7 @@ def samples_of(outcome: Outcome, lm: UnmaskLM, metric: str | None) -> Iterator[d
             yield _sample(task, row, metrics[row["doc_id"]], wanted, lm)
 
 
-def _sample(
-    task: str, row: Mapping[str, Any], metrics: dict[str, Any], wanted: str, lm: UnmaskLM
-) -> dict[str, Any]:
+def _sample(task: str, row: Mapping[str, Any], metrics: dict[str, Any], wanted: str, lm: UnmaskLM) -> Sample:
     arguments, answers = row["arguments"], row["resps"]
     scores = _scores(answers)
     tokens, finish = lm.details.get((task, row["doc_id"], 0), (None, None))
@@ -80,19 +81,19 @@ def _sample(
     else:
         best = max(range(len(scores)), key=scores.__getitem__)
         answer = str(arguments[best][1]).strip()
-    return {
-        "id": f"{task}/{row['doc_id']}",
-        "task": task,
-        "doc_id": row["doc_id"],
-        "correct": float(correct) if isinstance(correct, int | float) else None,
-        "metrics": metrics,
-        "prompt": str(arguments[0][0]),
-        "answer": answer,
-        "target": str(row["target"]),
-        "tokens": tokens,
-        "finish": finish,
-        "scores": scores,
-    }
+    return Sample(
+        id=f"{task}/{row['doc_id']}",
+        task=task,
+        doc_id=row["doc_id"],
+        correct=float(correct) if isinstance(correct, int | float) else None,
+        metrics=metrics,
+        prompt=str(arguments[0][0]),
+        answer=answer,
+        target=str(row["target"]),
+        tokens=tokens,
+        finish=finish,
+        scores=None if scores is None else list(scores),
+    )
 
 
 def answers_sha256(samples: Mapping[str, list[dict[str, Any]]]) -> str:

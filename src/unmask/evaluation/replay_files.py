@@ -6,6 +6,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.store import RunFolder, read_json
+from unmask.store.result import AccuracyResult
 
 SCHEMA = 1
 FOLDER = "replays"
@@ -31,5 +32,7 @@ def stored_replay(run: RunFolder, sample: str) -> dict[str, Any] | None:
 
 def belongs_to(run: RunFolder) -> dict[str, Any]:
     """What a replay is a replay of: a run that was executed again has other answers."""
-    result = run.result() or {}
-    return {"attempt": result.get("attempt"), "answers": (result.get("answers") or {}).get("sha256")}
+    result = run.result()
+    if not isinstance(result, AccuracyResult):
+        return {"attempt": None, "answers": None}
+    return {"attempt": result.attempt, "answers": result.answers.sha256}

@@ -7,13 +7,14 @@ asked for: that ends it at the same step, whatever had ended the answer, without
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.replay_files import SCHEMA, belongs_to, replay_file, stored_replay
-from unmask.store import RunFolder, canonical, read_lines, write_atomically
+from unmask.store import RunFolder, canonical, write_atomically
+from unmask.store.attempt import Sample
 from unmask.store.files import make_folder
 
 if TYPE_CHECKING:
@@ -32,55 +33,54 @@ def make_replays(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int | N
         name = key.decode()
         if name not in engines:
             engines[name] = _engine(run, largest)
-        made += [_make(run, row, engines[name]) for row in _rows(run, missing)]
+        made += [_make(run, sample, engines[name]) for sample in _samples(run, missing)]
     return made
 
 
-def _make(run: RunFolder, row: Mapping[str, Any], engine: "Engine") -> Path:
+def _make(run: RunFolder, sample: Sample, engine: "Engine") -> Path:
     from unmask.evaluation.replay import replay
 
     identity = run.identity
     task = identity["task"]
-    prompt = str(row["prompt"])
-    ids = engine.tokenizer.encode(prompt, special=not task.get("chat"))
+    ids = engine.tokenizer.encode(sample.prompt, special=not task.get("chat"))
     decode = {
         **identity["decode"],
-        "max_new_tokens": max(1, int(row["tokens"])),
+        "max_new_tokens": max(1, sample.tokens or 0),
         "stop_strings": (),
         "temperature": float((task.get("generation") or {}).get("temperature") or 0.0),
     }
     told = replay(engine, ids, decode, identity["policy"])
-    text, answer = str(told["text"]), str(row["answer"])
+    text, answer = str(told["text"]), sample.answer
     document = {
         "schema": SCHEMA,
         "of": belongs_to(run),
         "run": run.id,
-        "sample": row["id"],
-        "correct": row.get("correct"),
-        "prompt": prompt,
+        "sample": sample.id,
+        "correct": sample.correct,
+        "prompt": sample.prompt,
         "answer": answer,
-        "target": row.get("target"),
-        "same": text.startswith(answer) if row.get("finish") == "stop_string" else text == answer,
+        "target": sample.target,
+        "same": text.startswith(answer) if sample.finish == "stop_string" else text == answer,
         **told,
     }
-    file = replay_file(run, str(row["id"]))
+    file = replay_file(run, sample.id)
     make_folder(file.parent)
     write_atomically(file, canonical(document) + b"\n")
     return file
 
 
-def _rows(run: RunFolder, samples: list[str]) -> list[dict[str, Any]]:
-    result = run.result() or {}
-    file = run.folder / "attempts" / str(result.get("attempt")) / "samples.jsonl"
-    found = {
-        str(row["id"]): row
-        for row in read_lines(file)
-        if row.get("id") in samples and row.get("tokens") and row.get("scores") is None
+def _samples(run: RunFolder, names: list[str]) -> list[Sample]:
+    result = run.result()
+    stored = run.attempt(result.attempt).samples() if result and result.attempt else iter(())
+    samples = {
+        sample.id: sample
+        for sample in stored
+        if sample.id in names and sample.tokens and sample.scores is None
     }
-    for sample in samples:
-        if sample not in found:
-            raise UnmaskError(f"{run.name} has no generated answer to {sample}, so it cannot be replayed.")
-    return [found[sample] for sample in samples]
+    for name in names:
+        if name not in samples:
+            raise UnmaskError(f"{run.name} has no generated answer to {name}, so it cannot be replayed.")
+    return [samples[name] for name in names]
 
 
 def _engine(run: RunFolder, largest: int | None) -> "Engine":

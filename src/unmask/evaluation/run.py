@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+
 import unmask
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import groups, headline, metric_of
@@ -93,7 +95,7 @@ def _task_entry(name: str, returned: Mapping[str, Any], loaded: Loaded, lm: Unma
         "num_fewshot": sorted({returned["n-shot"][member] for member in members}),
         "version": returned.get("versions", {}).get(name),
         "all_metrics": {key: value for key, value in row.items() if "," in key},
-        "effect": lm.proof.of(members),
+        "effect": msgspec.to_builtins(lm.proof.of(members)),
     }
 
 
@@ -103,7 +105,7 @@ def _subtasks(returned: Mapping[str, Any], loaded: Loaded, lm: UnmaskLM) -> dict
         task: {
             **headline(task, returned["results"][task]),
             "rows": returned.get("n-samples", {}).get(task, {}).get("effective"),
-            "reuse_fraction": {path: part["reuse_fraction"] for path, part in lm.proof.of([task]).items()},
+            "reuse_fraction": {path: effect.reuse_fraction for path, effect in lm.proof.of([task]).items()},
         }
         for task in loaded.sizes
         if task not in loaded.names and metric_of(task) in returned["results"].get(task, {})

@@ -41,7 +41,7 @@ LONGEST_SOURCE = 1_000_000
 TIME_LIMIT = 15.0
 """Processor seconds of a program under test; MBPP's slowest own solution, task 123, took six where this was set."""
 PATIENCE = 3.0
-"""How often its time limit may pass on the wall: a program that waits does not count against itself."""
+"""Seconds on the wall that a program may take, for each second of its time limit: waiting is no work."""
 BACKSTOP_SECONDS = 30.0
 _PACKAGE_ROOT = str(Path(__file__).parents[2])
 _START = (
@@ -75,7 +75,7 @@ class Isolation:
     @property
     def gaps(self) -> list[str]:
         """What the system did not allow, one clause each; empty when nothing is missing."""
-        found = {
+        missing = {
             "the user's files can be changed": not self.protects_files,
             "the network can be reached": not self.closes_network,
             "other processes of the user can be signalled": not (
@@ -83,7 +83,7 @@ class Isolation:
             ),
             "the number of processes is not limited": not self.counts_processes,
         }
-        return [gap for gap, there in found.items() if there]
+        return [gap for gap, is_open in missing.items() if is_open]
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,11 @@ def run_program(
     *,
     layers: Collection[str] = LAYERS,
 ) -> ProgramOutcome:
-    """Executes `source` as a module of its own, with all `layers` there are.
+    """Execute `source` as a module of its own, with all `layers` that the system grants.
 
-    `timeout` is in seconds of processor time of all its processes, so that a busy machine fails no program;
-    what sleeps instead is ended after a few times as long. Where the system does not tell, both are the same.
+    `timeout` is in seconds of processor time of all its processes, so that a busy machine fails no program. A
+    program that sleeps instead is ended after PATIENCE times as long. Where the system does not tell processor
+    time, `timeout` is seconds on the wall.
     """
     if not (0 < timeout < math.inf and memory_bytes >= 1 << 26):
         raise UnmaskError(
@@ -119,7 +120,7 @@ def run_program(
     if len(source) > LONGEST_SOURCE:
         return ProgramOutcome(False, f"refused: longer than {LONGEST_SOURCE} characters")
     with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as workdir:
-        job = {
+        program = {
             "source": source,
             "workdir": workdir,
             "timeout": timeout,
@@ -128,7 +129,7 @@ def run_program(
             "layers": sorted(layers),
         }
         try:
-            answer = _start_child(json.dumps(job), workdir, timeout * PATIENCE + BACKSTOP_SECONDS)
+            answer = _start_child(json.dumps(program), workdir, timeout * PATIENCE + BACKSTOP_SECONDS)
         except subprocess.TimeoutExpired:
             return ProgramOutcome(False, "timeout")
         finally:
@@ -136,7 +137,7 @@ def run_program(
     return _read_report(answer)
 
 
-def _start_child(job: str, workdir: str, patience: float) -> subprocess.CompletedProcess[str]:
+def _start_child(program: str, workdir: str, patience: float) -> subprocess.CompletedProcess[str]:
     with subprocess.Popen(
         [sys.executable, "-I", "-c", _START, _PACKAGE_ROOT],
         stdin=subprocess.PIPE,
@@ -148,7 +149,7 @@ def _start_child(job: str, workdir: str, patience: float) -> subprocess.Complete
         start_new_session=True,
     ) as child:
         try:
-            stdout, stderr = child.communicate(job, timeout=patience)
+            stdout, stderr = child.communicate(program, timeout=patience)
         except BaseException:  # an interrupt too: the kernel then ends what the child has started
             os.killpg(child.pid, signal.SIGKILL)
             raise
@@ -156,7 +157,7 @@ def _start_child(job: str, workdir: str, patience: float) -> subprocess.Complete
 
 
 def _environment(workdir: str) -> dict[str, str]:
-    """Nothing of ours but where shared libraries lie: tokens and keys stay outside."""
+    """Nothing of our environment but the folders of shared libraries: tokens and keys stay outside."""
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return {"PATH": os.defpath, "HOME": workdir, "TMPDIR": workdir, "LANG": "C.UTF-8"} | threads | kept
@@ -193,7 +194,7 @@ def isolation() -> Isolation:
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """Chance that k of the samples, drawn without putting back, hold a correct one (arXiv 2107.03374)."""
+    """Probability that k of the samples, drawn without replacement, hold a correct one (arXiv 2107.03374)."""
     return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
@@ -212,14 +213,15 @@ def code_eval(
         raise UnmaskError("Code is scored with one test and at least one candidate for every problem.")
     if not k or min(k) < 1 or workers < 1:
         raise UnmaskError(f"pass@k needs k and workers of at least 1, not k={list(k)}, workers={workers}.")
-    jobs = [(task, number) for task, found in enumerate(predictions) for number in range(len(found))]
-
-    def run(job: tuple[int, int]) -> ProgramOutcome:
-        return run_program(predictions[job[0]][job[1]] + "\n" + references[job[0]], timeout)
-
+    programs = [
+        (task, number, candidate + "\n" + references[task])
+        for task, candidates in enumerate(predictions)
+        for number, candidate in enumerate(candidates)
+    ]
     details: Details = {task: [] for task in range(len(references))}
     with ThreadPoolExecutor(workers) as pool:
-        for (task, number), outcome in zip(jobs, pool.map(run, jobs), strict=True):
+        outcomes = pool.map(lambda program: run_program(program[2], timeout), programs)
+        for (task, number, _), outcome in zip(programs, outcomes, strict=True):
             result = {"task_id": task, "passed": outcome.passed, "result": outcome.reason}
             details[task].append((number, result | {"completion_id": number}))
     totals = [(len(rows), sum(row["passed"] for _, row in rows)) for rows in details.values()]

@@ -104,7 +104,7 @@ def execute(source: str, verdict: int, seal: int) -> NoReturn:
 
 
 def confine(program: Program, granted: set[str], others: int) -> dict[str, Any]:
-    """All that is left to do from inside; returns what protects, by layer."""
+    """Do what must be done from inside the worker, and return what protects it, by layer."""
     if "mount_namespace" in program.layers and kernel.seal_mounts(program.workdir):
         granted = granted | {"mount_namespace"}
     os.chdir(program.workdir)
@@ -131,7 +131,7 @@ def work(program: Program, granted: set[str], others: int, verdict: int, seal: i
 
 
 def init(program: Program, granted: set[str], others: int, pipes: dict[str, tuple[int, int]]) -> NoReturn:
-    """Starts the worker, buries the dead, tells how the worker ended, and takes the rest along."""
+    """Start the worker, reap dead processes, report how the worker ended, and end with it."""
     os.setsid()
     kernel.die_with_parent()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -152,7 +152,7 @@ def init(program: Program, granted: set[str], others: int, pipes: dict[str, tupl
 
 
 def drain(watch: Watch, program: Program, pipe: str, handle: int) -> bool:
-    """Reads what is there; False at the end of the pipe. Of the output only the tail is kept."""
+    """Read what a pipe holds, and return False at its end. Of the output only the tail is kept."""
     try:
         data = os.read(handle, 1 << 16)
     except BlockingIOError:
@@ -165,7 +165,7 @@ def drain(watch: Watch, program: Program, pipe: str, handle: int) -> bool:
 
 
 def observe(watch: Watch, program: Program, readers: dict[str, int]) -> None:
-    """Until init is gone (its end of `life` closes), time is up or memory is spent."""
+    """Watch until init is gone (its end of `life` closes), time is up or memory is spent."""
     with selectors.DefaultSelector() as selector:
         for pipe, handle in readers.items():
             selector.register(handle, selectors.EVENT_READ, pipe)
@@ -182,7 +182,7 @@ def observe(watch: Watch, program: Program, readers: dict[str, int]) -> None:
 
 
 def sweep(first: int) -> None:
-    """Nothing survives: the group, then every descendant, which as orphans all become our children."""
+    """Kill the process group, then every descendant: orphans have all become our children. Nothing survives."""
     deadline = time.monotonic() + SWEEP_SECONDS
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(first, signal.SIGKILL)
@@ -199,7 +199,7 @@ def sweep(first: int) -> None:
 
 
 def supervise(program: Program) -> dict[str, Any]:
-    """One program from start to verdict; returns the report for `sandbox.py`."""
+    """Run one program from start to verdict, and return the report for `sandbox.py`."""
     granted = kernel.leave_host(program.layers, program.workdir)
     kernel.die_with_parent()
     kernel.adopt_orphans()

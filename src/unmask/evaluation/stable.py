@@ -1,8 +1,9 @@
 """Functions that task files name: lm-eval's own, made to give the same result each time, and boxed prompts.
 
-lm-eval shuffles GPQA's choices and draws IFEval's unnamed letters from generators that other tasks (and
-earlier calls for the same rows) move on, and recognises languages by chance: the choices a model saw could
-differ from those its answer is checked against. Here each call starts from the state of a fresh run.
+lm-eval shuffles GPQA's choices and draws IFEval's unnamed letters from random generators whose state other
+tasks (and earlier calls for the same samples) change, and it recognises languages by chance: the choices that a
+model saw could differ from those its answer is checked against. Here each call starts from the state of a fresh
+run. Only lm-eval calls these functions, by the names that `catalogue.py` gives to the task files.
 """
 
 import random
@@ -30,33 +31,33 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _in_memory(rows: Dataset) -> Dataset:
-    """The rows without files behind them, so that no shuffle is taken from another run's cache."""
+    """The samples without files behind them, so that no shuffle is taken from another run's cache."""
     return Dataset.from_list(rows.to_list())
 
 
 def gpqa_zeroshot_docs(rows: Dataset) -> Dataset:
-    """GPQA's rows with shuffled choices."""
+    """GPQA's samples with shuffled choices."""
     with _seeded(PYTHON_SEED):
         return import_module("lm_eval.tasks.gpqa.zeroshot.utils").process_docs(_in_memory(rows))
 
 
 def gpqa_generative_n_shot_docs(rows: Dataset) -> Dataset:
-    """GPQA's rows with shuffled choices."""
+    """GPQA's samples with shuffled choices."""
     with _seeded(PYTHON_SEED):
         return import_module("lm_eval.tasks.gpqa.generative.utils").process_docs(_in_memory(rows))
 
 
 def gpqa_n_shot_docs(rows: Dataset) -> Dataset:
-    """GPQA's rows with shuffled choices; these have a generator of their own."""
+    """GPQA's samples with shuffled choices; lm-eval's file for them has a generator of its own."""
     stock = import_module("lm_eval.tasks.gpqa.n_shot.utils")
     stock.rng.seed(N_SHOT_SEED)
     return stock.process_docs(_in_memory(rows))
 
 
 def ifeval_results(doc: Mapping[str, Any], results: Sequence[str]) -> Any:
-    """Whether an answer follows its instructions; a letter left open is drawn by the row's key.
+    """Whether an answer follows its instructions. A letter that a sample leaves open is drawn by the sample's key.
 
-    The recogniser of languages, which looks at random pieces of an answer, starts alike each time.
+    The recogniser of languages looks at random pieces of an answer; it starts from the same seed each time.
     """
     import_module("langdetect").DetectorFactory.seed = PYTHON_SEED
     with _seeded(int(doc["key"])):

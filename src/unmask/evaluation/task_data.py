@@ -37,7 +37,6 @@ OFFLINE_NAMES = {
     "ReadTimeout",
     "MaxRetryError",
 }
-LOCAL_COPY = "or point --data to a folder with a local copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def load_tasks(
     wanted = check_names(names)
     members = [source for name in wanted for source in members_of(name)]
     if limit is not None and limit < 1:
-        raise UnmaskError(f"--limit is {limit}; it must be at least 1, or left out for all rows.")
+        raise UnmaskError(f"--limit is {limit}; it must be at least 1, or left out for all samples.")
     for source in members:
         if source.runs_code and not allow_code:
             raise UnmaskError(
@@ -117,7 +116,7 @@ def _unloadable(error: Exception, name: str, data: Path | None) -> UnmaskError:
 
 
 def check_hub(members: Sequence[Source]) -> None:
-    """Ask the hub for leave to read each dataset; one that cannot be reached may still be in the cache."""
+    """Refuse a dataset that the hub does not let us read. One that cannot be reached may still be in the cache."""
     from huggingface_hub import HfApi, constants
 
     for dataset in dict.fromkeys(source.hub for source in members if source.stock and source.hub):
@@ -145,7 +144,7 @@ def quiet() -> Iterator[None]:
 
 
 def work_offline() -> None:
-    """Take datasets and checkpoints from the cache alone; spares retries of 23 seconds for each dataset."""
+    """Take datasets and checkpoints from the cache alone. It spares retries of 23 seconds for each dataset."""
     import datasets
     from huggingface_hub import constants
 
@@ -173,7 +172,7 @@ def _find_sentence_model(data: Path | None) -> None:
 
 
 def tasks_of(built: Sequence[Any]) -> Iterator[Any]:
-    """Single tasks, those of groups too."""
+    """Single tasks, with those of groups."""
     for item in built:
         if hasattr(item, "get_all_tasks"):  # lm-eval's groups and tasks share no base class
             yield from item.get_all_tasks()
@@ -187,7 +186,8 @@ def _check_limit(limit: int | None, sizes: dict[str, int]) -> None:
     largest = max(sizes, key=sizes.__getitem__)
     if limit > sizes[largest]:
         raise UnmaskError(
-            f"--limit is {limit} but {largest} has {sizes[largest]} rows; give at most that, or leave it out for all."
+            f"--limit is {limit} but {largest} has {sizes[largest]} samples; give at most that many, or leave it "
+            "out for all."
         )
 
 
@@ -216,8 +216,7 @@ def pin_model(model: str, revision: str | None, api: Any) -> str | None:
     try:
         info = api.model_info(model, revision=revision, files_metadata=True)
     except Exception as error:  # the classes differ between versions of the library
-        sentence = str(explain(error, model, has_token())).replace("/datasets/", "/")
-        raise UnmaskError(sentence.replace(", or point --data to a folder with a local copy", "")) from None
+        raise explain(error, model, has_token(), dataset=False) from None
     wanted = [file for file in info.siblings if any(fnmatch(file.rfilename, mask) for mask in WANTED)]
     check_room(sum(file.size or 0 for file in wanted), cache_folder())
     return str(info.sha)
@@ -242,51 +241,52 @@ def cache_folder() -> Path:
 
 
 def has_token() -> bool:
-    """Whether a hub token is there; its value is not looked at."""
+    """Whether there is a hub token; its value is not read."""
     from huggingface_hub import get_token
 
     return get_token() is not None
 
 
-def explain(error: BaseException, dataset: str, token: bool) -> UnmaskError:
-    """The sentence for a failed attempt to get a dataset."""
-    page = f"https://huggingface.co/datasets/{dataset}"
+def explain(error: BaseException, name: str, token: bool, dataset: bool = True) -> UnmaskError:
+    """The sentence for a failed attempt to get a dataset, or a checkpoint, from the hub."""
+    page = f"https://huggingface.co/{'datasets/' if dataset else ''}{name}"
+    local_copy = ", or point --data to a folder with a local copy" if dataset else ""
     chain = list(_chain(error))
     text = " ".join(str(link) for link in chain).lower()
     status = _status(chain)
     if "expired" in text or "invalid user token" in text or "invalid username or password" in text:
         return UnmaskError(
-            f"{dataset}: the hub does not accept the token (it is expired or mistyped); make a new one at "
+            f"{name}: the hub does not accept the token (it is expired or mistyped); make a new one at "
             "https://huggingface.co/settings/tokens and give it as HF_TOKEN or by `hf auth login`."
         )
     gated = "gated" in text or any(type(link).__name__ == "GatedRepoError" for link in chain)
     refused = status == 403 or "ask for access" in text or "not in the authorized list" in text
     if refused and (gated or token):
         return UnmaskError(
-            f"{dataset} is gated and your account may not read it yet; accept its terms at {page}, {LOCAL_COPY}."
+            f"{name} is gated and your account may not read it yet; accept its terms at {page}{local_copy}."
         )
     if gated or (status == 401 and not token):
         return UnmaskError(
-            f"{dataset} is gated: accept its terms at {page} and give your token as HF_TOKEN or by `hf auth login`, "
-            f"{LOCAL_COPY}."
+            f"{name} is gated: accept its terms at {page} and give your token as HF_TOKEN or by `hf auth login`"
+            f"{local_copy}."
         )
     if status == 401:
         return UnmaskError(
-            f"{dataset}: the hub does not accept the token; give another as HF_TOKEN or by `hf auth login`."
+            f"{name}: the hub does not accept the token; give another as HF_TOKEN or by `hf auth login`."
         )
     if _is_offline(chain):
         return UnmaskError(
-            f"{dataset} is not in the download cache and the hub cannot be reached; run `unmask prepare` where there "
-            f"is a network, {LOCAL_COPY}."
+            f"{name} is not in the download cache and the hub cannot be reached; run `unmask prepare` where there "
+            f"is a network{local_copy}."
         )
     if status == 404 or any("NotFound" in type(link).__name__ for link in chain):
-        return UnmaskError(f"{dataset} cannot be found on the hub; see {page}, {LOCAL_COPY}.")
+        return UnmaskError(f"{name} cannot be found on the hub; see {page}{local_copy}.")
     what = " ".join(str(error).split()) or type(error).__name__
-    return UnmaskError(f"{dataset} cannot be loaded ({redacted(what)}); see {page}, {LOCAL_COPY}.")
+    return UnmaskError(f"{name} cannot be loaded ({redacted(what)}); see {page}{local_copy}.")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those it came from."""
+    """An exception, its cause, the cause of that, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
+import msgspec
+
 from unmask.cost import Ledger
-from unmask.cost.effect import Effect
+from unmask.cost.effect import Effect as WorkSums
 from unmask.cost.median import median_interval
 from unmask.engine.engine import Engine
 from unmask.engine.score import ScoreRequest
@@ -31,15 +33,23 @@ from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.task_data import Loaded
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
+from unmask.store.result import (
+    CountedWork,
+    MeasuredSpeedup,
+    PathName,
+    RateInterval,
+    TimedConfiguration,
+    TimingResult,
+)
 
 
 @dataclass(slots=True)
 class Contender:
     """One configuration: how it runs once, and what its rounds took."""
 
-    once: Callable[[Meter], tuple[str, Effect]]
+    once: Callable[[Meter], tuple[str, WorkSums]]
     answers: str = ""
-    effect: Effect | None = None
+    effect: WorkSums | None = None
     rounds: list[Meter] = field(default_factory=list)
 
 
@@ -50,7 +60,7 @@ def time_all(
     identity: Mapping[str, Any],
     progress: Callable[[int, int], None],
     allow_code: bool = False,
-) -> dict[str, Any]:
+) -> TimingResult:
     """Run all configurations by turns and compare them with the control."""
     task, rounds = identity["task"], identity["repeats"]
     lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
@@ -73,24 +83,23 @@ def time_all(
             contender.answers, contender.effect = contender.once(Meter())
             tick()
     reset_peak_memory(engine)
-    conditions = MachineState.now()
+    state = MachineState.now()
     for number in range(rounds):
         names = list(contenders) if number % 2 == 0 else list(reversed(contenders))
         for name in names:
             contenders[name].rounds.append(_timed(name, contenders[name]))
             tick()
-    return {
-        "kind": "timing",
-        "task": task["name"],
-        "path": path,
-        "prompts": len(requests),
-        "repeats": rounds,
-        "control": identity["control"],
-        "warm_up_seconds": warm_up.phases["warm_up"],
-        "configurations": _compared(contenders, identity["control"], path),
-        "conditions": conditions.until_now(),
-        "peak_memory": peak_memory(engine),
-    }
+    return TimingResult(
+        task=task["name"],
+        path=path,
+        prompts=len(requests),
+        repeats=rounds,
+        control=identity["control"],
+        warm_up_seconds=warm_up.phases["warm_up"],
+        configurations=_compared(contenders, identity["control"], path),
+        conditions=state.until_now(),
+        peak_memory=peak_memory(engine),
+    )
 
 
 def _timed(name: str, contender: Contender) -> Meter:
@@ -105,7 +114,7 @@ def _timed(name: str, contender: Contender) -> Meter:
 
 def _runner(
     path: str, lm: UnmaskLM, requests: Sequence[Any], settings: Mapping[str, Any], task: Mapping[str, Any]
-) -> Callable[[Meter], tuple[str, Effect]]:
+) -> Callable[[Meter], tuple[str, WorkSums]]:
     engine, policy = lm.engine, policy_spec(settings["policy"])
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":
@@ -120,7 +129,7 @@ def _runner(
     pairs = [ScoreRequest(*lm.encoded(*request.args)) for request in requests]
     estimator, order = task["estimator"], task["order"]
 
-    def once(meter: Meter) -> tuple[str, Effect]:
+    def once(meter: Meter) -> tuple[str, WorkSums]:
         return _scored(Scorer(engine, decode, policy, estimator, order, lm.batch_size, meter), pairs)
 
     return once
@@ -128,26 +137,26 @@ def _runner(
 
 def _generated(
     engine: Engine, tasks: Sequence[GenerationRequest], policy: Any, batch_size: int, meter: Meter
-) -> tuple[str, Effect]:
+) -> tuple[str, WorkSums]:
     answers: dict[int, list[int]] = {}
-    effect = Effect(engine.config.num_layers)
+    effect = WorkSums(engine.config.num_layers)
 
     def answered(place: int, generation: Any) -> None:
         answers[place] = generation.ids
-        effect.add(Effect.of(generation.ledger, engine.config.shape))
+        effect.add(WorkSums.of(generation.ledger, engine.config.shape))
 
     generate(engine, tasks, policy, batch_size, meter, answered)
     return _digest(sorted(answers.items())), effect
 
 
-def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> tuple[str, Effect]:
+def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> tuple[str, WorkSums]:
     answers: dict[int, tuple[float, bool]] = {}
-    effect = Effect(scorer.engine.config.num_layers)
+    effect = WorkSums(scorer.engine.config.num_layers)
 
     def scored(family: list[int], scores: list[Any], ledger: Ledger, inactive: str | None) -> None:
         del inactive
         answers.update({place: (s.logprob, s.is_greedy) for place, s in zip(family, scores, strict=True)})
-        effect.add(Effect.of(ledger, scorer.engine.config.shape, len(family)))
+        effect.add(WorkSums.of(ledger, scorer.engine.config.shape, len(family)))
 
     scorer.run(requests, prefix_groups(requests), scored, lambda _: None)
     return _digest(sorted(answers.items())), effect
@@ -157,7 +166,9 @@ def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def _compared(contenders: Mapping[str, Contender], control: str, path: str) -> dict[str, Any]:
+def _compared(
+    contenders: Mapping[str, Contender], control: str, path: PathName
+) -> dict[str, TimedConfiguration]:
     paces = {name: _pace(contender, path) for name, contender in contenders.items()}
     return {
         name: _summary(
@@ -174,24 +185,24 @@ def _pace(contender: Contender, path: str) -> list[float]:
     return [meter.scoring.seconds / max(1, meter.scoring.requests) for meter in contender.rounds]
 
 
-def _summary(contender: Contender, path: str, ratios: list[float]) -> dict[str, Any]:
+def _summary(contender: Contender, path: PathName, ratios: list[float]) -> TimedConfiguration:
     effect = contender.effect
     assert effect is not None  # the warm-up of every contender comes first
     parts = [meter.decoding if path == "generation" else meter.scoring for meter in contender.rounds]
     tokens, requests = parts[0].tokens, parts[0].requests
     seconds = [part.seconds for part in parts]
     rates = [(tokens if path == "generation" else requests) / spent for spent in seconds]
-    return {
-        "tokens": tokens,
-        "requests": requests,
-        "forwards": effect.forwards,
-        "seconds": seconds,
-        "prefill_seconds": [getattr(part, "prefill_seconds", 0.0) for part in parts],
-        "tokens_per_second": median(tokens / spent for spent in seconds),
-        "requests_per_second": median(requests / spent for spent in seconds),
-        "interval": asdict(median_interval(rates)),
-        "speedup": {"median": median(ratios), **asdict(median_interval(ratios))},
-        "tokens_per_forward": tokens / effect.forwards if effect.forwards else None,
-        "effect": effect.as_dict(),
-        "answers_sha256": contender.answers,
-    }
+    return TimedConfiguration(
+        tokens=tokens,
+        requests=requests,
+        forwards=effect.forwards,
+        seconds=list(seconds),
+        prefill_seconds=[meter.decoding.prefill_seconds for meter in contender.rounds],
+        tokens_per_second=median(tokens / spent for spent in seconds),
+        requests_per_second=median(requests / spent for spent in seconds),
+        interval=RateInterval(**asdict(median_interval(rates))),
+        speedup=MeasuredSpeedup(median=median(ratios), **asdict(median_interval(ratios))),
+        tokens_per_forward=tokens / effect.forwards if effect.forwards else None,
+        effect=msgspec.convert(effect.as_dict(), CountedWork),
+        answers_sha256=contender.answers,
+    )

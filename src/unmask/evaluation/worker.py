@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from unmask.errors import UnmaskError
@@ -26,14 +27,13 @@ from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.sweep import ENGINE_REVISION
-from unmask.store.attempt import Attempt
+from unmask.store.attempt import AnyAnswer, Attempt
 from unmask.store.environment import environment
+from unmask.store.result import AccuracyResult, AnyResult, TimingResult
 from unmask.store.run_folder import RunFolder
-from unmask.store.summary import summary_of
-from unmask.store.summary import summary_text as written
 
 
-def execute(run: RunFolder, attempt: Attempt) -> dict[str, Any]:
+def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
     """Do what the run asks for and return its result; nothing is published here."""
     start = time.perf_counter()
     identity, worker = run.identity, run.worker
@@ -53,38 +53,29 @@ def execute(run: RunFolder, attempt: Attempt) -> dict[str, Any]:
         identity["mask_token_id"],
         lock.revision,
     )
-    found = (
+    result: AnyResult = (
         _timing(identity, worker, engine, loaded, attempt)
         if identity["kind"] == "timing"
         else _accuracy(identity, worker, engine, loaded, attempt, run)
     )
     transformer = engine.transformer
-    return {
-        "schema": 1,
-        "id": run.id,
-        "identity": identity,
-        "attempt": attempt.number,
-        **found,
-        "seconds": time.perf_counter() - start,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": {
-            "layouts": transformer.layouts,
-            **environment(
-                device=str(transformer.device),
-                dtype=str(transformer.dtype).removeprefix("torch."),
-                threads=torch.get_num_threads(),
-                batch_size=identity.get("batch_size", worker["batch_size"]),
-                seed=(identity.get("decode") or {}).get("seed"),
-                cuda=torch.version.cuda,
-            ),
-        },
-    }
-
-
-def summary_text(result: dict[str, Any], worker: dict[str, Any]) -> str:
-    """The result in the layout of older scripts."""
-    names = worker.get("configuration", ""), worker.get("experiment", "")
-    return written(summary_of(result, result["identity"], *names))
+    return msgspec.structs.replace(
+        result,
+        id=run.id,
+        identity=identity,
+        attempt=attempt.number,
+        seconds=time.perf_counter() - start,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=environment(
+            device=str(transformer.device),
+            dtype=str(transformer.dtype).removeprefix("torch."),
+            threads=torch.get_num_threads(),
+            batch_size=identity.get("batch_size", worker["batch_size"]),
+            seed=(identity.get("decode") or {}).get("seed"),
+            cuda=torch.version.cuda,
+            layouts=transformer.layouts,
+        ),
+    )
 
 
 def _tasks(identity: dict[str, Any], worker: dict[str, Any], lock: Lock) -> Loaded:
@@ -117,11 +108,11 @@ def _accuracy(
     loaded: Loaded,
     attempt: Attempt,
     run: RunFolder,
-) -> dict[str, Any]:
+) -> AccuracyResult:
     task = identity["task"]
 
-    def keep(line: dict[str, Any]) -> None:
-        attempt.answer(line["key"], line)
+    def keep(answer: AnyAnswer) -> None:
+        attempt.answer(answer)
         attempt.flush()
 
     lm = UnmaskLM(
@@ -131,16 +122,16 @@ def _accuracy(
         estimator=task["estimator"],
         order=task["order"],
         batch_size=worker["batch_size"],
-        journal=Journal.of(run.answers().values(), keep, attempt.progress),
+        journal=Journal(run.answers(), keep, attempt.progress),
     )
     outcome = evaluate(lm, loaded, _options(task, task["generation"]), worker["allow_code"])
-    attempt.samples(samples_of(outcome, lm, task["metric"]))
+    attempt.write_samples(samples_of(outcome, lm, task["metric"]))
     return result_of(outcome, lm, task["name"], task["metric"])
 
 
 def _timing(
     identity: dict[str, Any], worker: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt
-) -> dict[str, Any]:
+) -> TimingResult:
     options = _options(identity["task"], {})
     return time_all(engine, loaded, options, identity, attempt.progress, worker["allow_code"])
 

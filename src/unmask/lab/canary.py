@@ -11,6 +11,7 @@ from unmask.policies.ceiling import canonical
 from unmask.policies.registry import policy_spec
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
+from unmask.store.result import AccuracyResult
 
 MOST_CONFIGURATIONS = 4
 """Configurations that are tried: the control, one equal to it by construction, and some that may differ."""
@@ -52,7 +53,7 @@ def judge(recipe: Recipe, runs: Sequence[SweepRun]) -> Iterator[str]:
     entries = []
     for run in runs:
         result = run.folder.result()
-        if result is None:
+        if not isinstance(result, AccuracyResult):
             raise UnmaskError(
                 f"The canary {run.label} has no result ({run.state.reason}); nothing else was started."
             )

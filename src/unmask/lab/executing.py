@@ -20,8 +20,7 @@ from unmask.lab.runs import job_words
 from unmask.launch import Ended, Job, Skipped, Started, Tick, find_slots, local_pool
 from unmask.launch.slurm import submit
 from unmask.store.experiments import append_jobs
-from unmask.store.index import listing
-from unmask.store.record import Record
+from unmask.store.index import IndexRecord, listing
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
 
@@ -62,7 +61,7 @@ class SweepOutcome:
     """All runs that were asked for, as they stand at the end."""
     started: tuple[str, ...]
     """Ids of the runs that had to be executed."""
-    records: dict[str, Record]
+    records: dict[str, IndexRecord]
     """Extracts of all results in the store, by the name of the run's folder."""
     forecast: "Forecast | None"
     submitted: bool = False
@@ -78,7 +77,7 @@ class SweepOutcome:
             if run.status == "failed" or (run.id in self.started and run.status in cut_off)
         ]
 
-    def record(self, run: SweepRun) -> Record | None:
+    def record(self, run: SweepRun) -> IndexRecord | None:
         """The extract of a run's result, retracted ones left out."""
         record = self.records.get(run.folder.name)
         return record if record is not None and record.retraction is None else None

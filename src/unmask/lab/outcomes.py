@@ -30,6 +30,7 @@ from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.foreign import Imported, import_tree, imports
 from unmask.store.index import listing
+from unmask.store.result import AccuracyResult
 from unmask.store.store import Store
 
 LONGEST_NAME = 80
@@ -107,11 +108,11 @@ def _entry(store: Store, name: str, retractions: list[str]) -> Entry:
     result = run.result()
     if result is None:
         raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
-    if result.get("kind") != "accuracy":
+    if not isinstance(result, AccuracyResult):
         raise UnmaskError(f"{run.name} is a timing run; compare two accuracy runs.")
     retraction = run.retraction()
     if retraction is not None:
-        retractions.append(f"{run.name} was retracted: {retraction.get('reason')}")
+        retractions.append(f"{run.name} was retracted: {retraction.reason}")
     return entry_of("", run.name, result, run.folder)
 
 

@@ -163,12 +163,10 @@ def _stop(run: RunFolder) -> bool:
         return False
     for attempt in reversed(run.attempts()):
         record = attempt.record()
-        if lives(record):
-            _stop_worker(int(record["pid"]))
+        if record.pid is not None and lives(record):
+            _stop_worker(record.pid)
             return True
-    raise UnmaskError(
-        f"{run.name} runs on another machine ({attempt.record().get('host')}); cancel it there."
-    )
+    raise UnmaskError(f"{run.name} runs on another machine ({attempt.record().host}); cancel it there.")
 
 
 def _stop_worker(pid: int) -> None:

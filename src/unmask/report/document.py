@@ -180,10 +180,10 @@ def subjects_of(task: TaskPart) -> list[Subject]:
     rows: dict[str, int | None] = {}
     for line in task.lines:
         for name, part in line.entry.subtasks.items():
-            if name == task.group.task or not isinstance(part.get("value"), (int, float)):
+            if name == task.group.task or part.value is None:
                 continue
-            values.setdefault(name, {})[line.name] = float(part["value"])
-            rows.setdefault(name, part.get("rows"))
+            values.setdefault(name, {})[line.name] = float(part.value)
+            rows.setdefault(name, part.rows)
     if len(values) < 2:
         return []
     first = task.control.configuration if task.control else None

@@ -5,7 +5,6 @@ Each is a function from a part of the document to SVG text, or to None where the
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from markupsafe import Markup
 
@@ -249,11 +248,11 @@ def by_kind(one: Line) -> dict[str, dict[str, int]]:
     """Forwards, computed and skipped layer rows by kind, all paths together."""
     found: dict[str, dict[str, int]] = {}
     for part in one.entry.effect.values():
-        kinds: Mapping[str, Any] = part.get("by_kind") or {}
-        for kind, work in kinds.items():
+        for kind, work in part.by_kind.items():
             sums = found.setdefault(kind, {"forwards": 0, "branch_rows": 0, "branch_rows_skipped": 0})
-            for name in sums:
-                sums[name] += int(work.get(name) or 0)
+            sums["forwards"] += work.forwards
+            sums["branch_rows"] += work.branch_rows
+            sums["branch_rows_skipped"] += work.branch_rows_skipped
     return found
 
 

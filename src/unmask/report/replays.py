@@ -14,11 +14,11 @@ from typing import Any
 from unmask.analysis.comparison import compare
 from unmask.analysis.likeness import acts
 from unmask.analysis.records import Entry
-from unmask.analysis.samples import rows_of
 from unmask.errors import UnmaskError
 from unmask.evaluation.replay_files import stored_replay
 from unmask.report.document import Document, ExperimentPart, TaskPart
 from unmask.store import RunFolder, Store
+from unmask.store.attempt import read_samples
 
 SMALL = 1_000_000_000
 """Bytes of weights up to which a report loads a checkpoint unasked."""
@@ -86,7 +86,7 @@ def _of_task(task: TaskPart, count: int) -> Choice | None:
     entry, samples = max(found, key=lambda pair: len(pair[1]))
     if samples:
         return Choice(task, control, entry, tuple(samples))
-    names = [str(row["id"]) for row in rows_of(control.samples) if row.get("id")] if control.samples else []
+    names = [sample.id for sample in read_samples(control.samples)] if control.samples else []
     return Choice(task, control, acting[0].entry, tuple(names[:count])) if names else None
 
 

@@ -1,7 +1,8 @@
 """One attempt at a run: a folder of its own, so that two writers never share a file.
 
-Knows the files of an attempt, how they are written so that a kill costs at most the last answers, and how they
-are read. Whether a run is done, failed or running is judged in `state.py`.
+Knows the files of an attempt and the structs in them, how they are written so that a kill costs at most the last
+answers, and how they are read; nothing else opens them. Whether a run is done, failed or running is judged in
+`state.py`.
 """
 
 import os
@@ -9,28 +10,117 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+import msgspec
+
+from unmask.cost.effect import WorkRow
 from unmask.errors import UnmaskError
 from unmask.store.files import (
     append_durably,
     canonical,
     make_folder,
-    read_json_if_there,
     read_lines,
+    read_struct,
     write_atomically,
     write_chunks,
 )
-from unmask.store.process import slurm_ids, this_process
+from unmask.store.process import ProcessMark, slurm_ids, this_process
 from unmask.store.redaction import redacted, redacted_arguments
+from unmask.store.result import Number
 
 BUFFERED_LINES = 256
 """Answers that are held back at most when nobody flushes."""
 BEAT_SECONDS = 20.0
+
+
+class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
+    """attempt.json: the process that works on a run, written before it does anything else."""
+
+    schema: int = 1
+    """Version of the meaning of these fields."""
+    run: str | None = None
+    """Id of the run."""
+    slurm: dict[str, str | None] = msgspec.field(default_factory=dict)
+    """Ids of the SLURM job; all null elsewhere."""
+    argv: list[str] = msgspec.field(default_factory=list)
+    """Command line of the process, without secrets."""
+    started: str | None = None
+    """When the attempt began, in UTC."""
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """failure.json: why an attempt has no result."""
+
+    schema: int = 1
+    """Version of the meaning of these fields."""
+    reason: str = "no reason is given"
+    """One sentence for people, without secrets."""
+    time: str | None = None
+    """When the attempt failed, in UTC."""
+
+
+class GeneratedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of answers.jsonl: one generated answer, kept so that a later attempt need not compute it again."""
+
+    key: str
+    """Digest of the request's content."""
+    text: str
+    """The answer."""
+    tokens: int
+    """Accepted tokens."""
+    finish: str
+    """What ended the answer: a stop token, a stop string, the limit of length, or the end of the context."""
+    effect: WorkRow
+    """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
+
+
+class ScoredGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of answers.jsonl: the scores of all requests with one prefix."""
+
+    key: str
+    """Digest of the requests' content."""
+    scores: list[tuple[Number, bool]]
+    """For each request: the log likelihood of its target, and whether greedy decoding would write the target."""
+    inactive: str | None
+    """Why the policy could not act, if it could not."""
+    effect: WorkRow
+    """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
+
+
+AnyAnswer = GeneratedAnswer | ScoredGroup
+"""A line of answers.jsonl; one with scores is a `ScoredGroup`."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of samples.jsonl: one sample of a task with its prompt, its answer and its metrics."""
+
+    id: str
+    """Task and number of the sample."""
+    task: str | None = None
+    """Task that the sample belongs to; in a group, the subtask."""
+    doc_id: int | None = None
+    """Number of the sample in its task."""
+    correct: Number | None = None
+    """Value of the headline metric; null where the sample has none."""
+    metrics: dict[str, Any] = {}
+    """All metrics of the sample, by name and filter."""
+    prompt: str = ""
+    """The prompt as the model read it."""
+    answer: str = ""
+    """The generated answer, or the option with the highest score."""
+    target: str = ""
+    """The expected answer, as the task has it."""
+    tokens: int | None = None
+    """Accepted tokens of a generated answer."""
+    finish: str | None = None
+    """What ended a generated answer."""
+    scores: list[Number] | None = None
+    """Log likelihoods of the options; null for a generated answer."""
 
 
 class Attempt:
@@ -47,14 +137,13 @@ class Attempt:
     def create(cls, folder: Path, run: str) -> Self:
         """Take the next free number; a folder with a number is never without its attempt.json."""
         make_folder(folder)
-        record = {
-            "schema": 1,
-            "run": run,
-            **this_process(),
-            "slurm": slurm_ids(),
-            "argv": redacted_arguments(sys.argv),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        record = AttemptRecord(
+            **msgspec.structs.asdict(this_process()),
+            run=run,
+            slurm=slurm_ids(),
+            argv=redacted_arguments(sys.argv),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
         prepared = folder / f".new.{os.getpid()}.{time.monotonic_ns()}"
         make_folder(prepared)
         try:
@@ -68,9 +157,9 @@ class Attempt:
 
     # What the worker writes.
 
-    def answer(self, key: str, value: Mapping[str, Any]) -> None:
-        """Add an answer under its key; it is safe once `flush` has returned."""
-        self._waiting.append(canonical({**value, "key": key}) + b"\n")
+    def answer(self, answer: AnyAnswer) -> None:
+        """Add an answer; it is safe once `flush` has returned."""
+        self._waiting.append(canonical(answer) + b"\n")
         if len(self._waiting) >= BUFFERED_LINES:
             self.flush()
 
@@ -124,19 +213,15 @@ class Attempt:
             stop.set()
             thread.join()
 
-    def samples(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write every row with its metrics, whole at the end, holding one at a time."""
-        write_chunks(self.folder / "samples.jsonl", (canonical(row) + b"\n" for row in rows))
+    def write_samples(self, samples: Iterable[Sample]) -> None:
+        """Write every sample with its metrics, whole at the end, holding one at a time."""
+        write_chunks(self.samples_file, (canonical(sample) + b"\n" for sample in samples))
 
     def fail(self, reason: str) -> bool:
         """Say why there is no result; False where not even that can be written."""
-        told = {
-            "schema": 1,
-            "reason": redacted(reason),
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        failure = Failure(reason=redacted(reason), time=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
-            write_atomically(self.folder / "failure.json", canonical(told) + b"\n")
+            write_atomically(self.folder / "failure.json", canonical(failure) + b"\n")
         except UnmaskError:
             return False
         return True
@@ -148,19 +233,24 @@ class Attempt:
         """Where the worker's output goes."""
         return self.folder / "log.txt"
 
-    def record(self) -> dict[str, Any]:
-        """attempt.json, or nothing where it is damaged: a table must not break over it."""
-        try:
-            return read_json_if_there(self.folder / "attempt.json") or {}
-        except UnmaskError:
-            return {}
+    @property
+    def samples_file(self) -> Path:
+        """Where the samples are, once the attempt has written them."""
+        return self.folder / "samples.jsonl"
 
-    def failure(self) -> dict[str, Any] | None:
+    def record(self) -> AttemptRecord:
+        """attempt.json; an empty record where it is damaged: a table must not break over it."""
+        try:
+            return read_struct(self.folder / "attempt.json", AttemptRecord, "") or AttemptRecord()
+        except UnmaskError:
+            return AttemptRecord()
+
+    def failure(self) -> Failure | None:
         """failure.json, if the attempt has failed."""
         try:
-            return read_json_if_there(self.folder / "failure.json")
+            return read_struct(self.folder / "failure.json", Failure, "delete it and run the command again")
         except UnmaskError as error:
-            return {"schema": 1, "reason": str(error)}
+            return Failure(reason=str(error))
 
     def reached(self) -> tuple[int, int] | None:
         """Answers done and in all, as told last."""
@@ -177,14 +267,28 @@ class Attempt:
                 return (self.folder / name).stat().st_mtime
         return None
 
-    def answers(self) -> Iterator[dict[str, Any]]:
+    def answers(self) -> Iterator[AnyAnswer]:
         """Its answers in the order in which they came."""
         mend = f"delete the folder {self.folder} and run again: only its answers are computed anew"
-        return read_lines(self.folder / "answers.jsonl", mend)
+        return read_lines(self.folder / "answers.jsonl", decode_answer, mend)
 
-    def read_samples(self) -> Iterator[dict[str, Any]]:
-        """Its rows, one at a time."""
-        return read_lines(self.folder / "samples.jsonl", "remove the run with `unmask rm` and run it again")
+    def samples(self) -> Iterator[Sample]:
+        """Its samples, one at a time."""
+        return read_samples(self.samples_file)
+
+
+def read_samples(file: Path) -> Iterator[Sample]:
+    """The samples in a file that an attempt has written, one at a time."""
+    mend = "remove the run with `unmask rm` and run it again"
+    return read_lines(file, msgspec.json.Decoder(Sample).decode, mend)
+
+
+def decode_answer(line: bytes) -> AnyAnswer:
+    """One line of answers.jsonl."""
+    fields = msgspec.json.decode(line, type=dict[str, Any])
+    if "scores" in fields:
+        return msgspec.convert(fields, ScoredGroup)
+    return msgspec.convert(fields, GeneratedAnswer)
 
 
 def attempts_in(folder: Path) -> list[Attempt]:

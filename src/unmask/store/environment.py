@@ -11,11 +11,11 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from unmask.store.git_state import git_state
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
+from unmask.store.result import Environment, Gpu
 
 PACKAGES = (
     *("unmask", "torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "msgspec"),
@@ -36,30 +36,32 @@ def environment(
     batch_size: int | None,
     seed: int | None,
     cuda: str | None,
-) -> dict[str, Any]:
+    layouts: dict[str, str] | None = None,
+) -> Environment:
     """Everything about this process that a reader of its result may want to know."""
-    return {
-        **git_state(Path(__file__).parents[1]),
-        "packages": _packages(),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "cpu": _cpu(),
-        "cores": _cores(),
-        "memory_gb": _memory_gb(),
-        "gpus": gpus(),
-        "cuda": cuda,
-        "host": socket.gethostname(),
-        "argv": redacted_arguments(sys.argv),
-        "slurm": slurm_ids(),
-        "seed": seed,
-        "device": device,
-        "dtype": dtype,
-        "threads": threads,
-        "batch_size": batch_size,
-    }
+    return Environment(
+        **git_state(CODE),
+        packages=_packages(),
+        python=platform.python_version(),
+        system=platform.platform(),
+        cpu=_cpu(),
+        cores=_cores(),
+        memory_gb=_memory_gb(),
+        gpus=gpus(),
+        cuda=cuda,
+        host=socket.gethostname(),
+        argv=redacted_arguments(sys.argv),
+        slurm=slurm_ids(),
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        batch_size=batch_size,
+        layouts=layouts or {},
+    )
 
 
-def gpus() -> list[dict[str, Any]]:
+def gpus() -> list[Gpu]:
     """The GPUs this process may use, the first one first; none where nvidia-smi is missing or silent."""
     query = "index,name,uuid,driver_version,memory.total"
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
@@ -83,10 +85,10 @@ def gpus() -> list[dict[str, Any]]:
     return chosen if chosen or not wanted else list(found.values())
 
 
-def _gpu(row: list[str]) -> dict[str, Any]:
+def _gpu(row: list[str]) -> Gpu:
     _, name, uuid, driver, megabytes = row
     memory = round(float(megabytes) / 1024, 2) if megabytes.replace(".", "", 1).isdigit() else None
-    return {"name": name, "uuid": uuid, "driver": driver, "memory_gb": memory}
+    return Gpu(name=name, uuid=uuid, driver=driver, memory_gb=memory)
 
 
 def _packages() -> dict[str, str]:

@@ -16,7 +16,8 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
-from unmask.store.record import Record, Timing
+from unmask.store.index import IndexedTiming, IndexRecord
+from unmask.store.result import AccuracyResult
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 from unmask.store.summary import summary_of, summary_text
@@ -65,7 +66,7 @@ COLUMNS: dict[str, type] = {
 class Labelled:
     """A record under the name that an experiment gives it."""
 
-    record: Record
+    record: IndexRecord
     experiment: str | None
     configuration: str
 
@@ -135,9 +136,9 @@ def to_tree(store: Store, labelled: Iterable[Labelled], folder: Path) -> list[Pa
 
 def _summary(store: Store, one: Labelled) -> bytes:
     result = RunFolder(store.runs_folder / one.record.folder).result()
-    if result is None:
+    if not isinstance(result, AccuracyResult):
         raise UnmaskError(f"{one.record.folder} has no result any more; run the command again.")
-    return summary_text(summary_of(result, one.record.identity, one.configuration, one.experiment)).encode()
+    return summary_text(summary_of(result, one.configuration, one.experiment)).encode()
 
 
 def _folder(name: str) -> str:
@@ -162,7 +163,7 @@ def _accuracy_row(one: Labelled) -> dict[str, Any]:
     }
 
 
-def _timing_row(one: Labelled, name: str, timing: Timing) -> dict[str, Any]:
+def _timing_row(one: Labelled, name: str, timing: IndexedTiming) -> dict[str, Any]:
     settings = (one.record.identity.get("configurations") or {}).get(name) or {}
     speedup = timing.speedup
     return {

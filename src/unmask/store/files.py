@@ -10,20 +10,33 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
+
+import msgspec
 
 from unmask.errors import UnmaskError
 
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 """What file systems without hard links answer."""
+Layout = TypeVar("Layout")
+"""The struct that a file, or a line of it, is read into."""
 
 
 def canonical(value: Any) -> bytes:
     """The one spelling of a value as JSON: sorted, compact, ASCII, finite; anything JSON has no form for is refused."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.to_builtins(value, enc_hook=_plain_number)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _plain_number(value: Any) -> float:
+    """Metrics may be numpy's numbers, which are floats to Python but not to msgspec."""
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
 def write_atomically(path: Path, text: str | bytes, durable: bool = True) -> None:
@@ -125,15 +138,29 @@ def read_json_if_there(
     return read_json(path, mend)
 
 
-def read_lines(path: Path, mend: str = "delete it and run the command again") -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines, one at a time; a torn last line is what a kill leaves and is dropped."""
+def read_struct(path: Path, layout: type[Layout], mend: str) -> Layout | None:
+    """The struct in a file, or None where there is no such file; one that does not fit is told with how to mend it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=layout)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UnmaskError(f"{path} cannot be read ({error.strerror}); {mend}.") from None
+    except msgspec.ValidationError as error:
+        raise UnmaskError(f"{path} does not have the layout that it should have ({error}); {mend}.") from None
+    except (ValueError, RecursionError) as error:
+        raise UnmaskError(f"{path} is damaged or cut short ({error}); {mend}.") from None
+
+
+def read_lines(path: Path, decode: Callable[[bytes], Layout], mend: str) -> Iterator[Layout]:
+    """The lines of a file, decoded one at a time; a torn last line is what a kill leaves and is dropped."""
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 torn = not line.endswith(b"\n")
                 try:
-                    yield parse_object(line)
-                except ValueError as error:
+                    yield decode(line)
+                except (ValueError, RecursionError) as error:
                     if torn or not stream.read(1):
                         return
                     raise UnmaskError(f"Line {number} of {path} is damaged ({error}); {mend}.") from None

@@ -2,38 +2,116 @@
 
 It is one file, keyed by folder with size, time of change and inode of result.json, and replaced atomically.
 Deleting it, damaging it or writing it from two processes at once costs time and nothing else; where the store
-cannot be written to, it is simply not kept. Samples are never read here.
+cannot be written to, it is simply not kept. A record is copied from a result field by field; samples are never read.
 """
 
 import os
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.store.files import write_atomically
-from unmask.store.record import Record, record_of
+from unmask.store.result import (
+    AccuracyResult,
+    Answers,
+    AnyResult,
+    MeasuredSpeedup,
+    Number,
+    TimedConfiguration,
+)
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised when records change their layout: older indexes are then made anew."""
 Mark = tuple[int, int, int]
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class IndexedEffect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the policy acted on one path."""
+
+    reuse_fraction: Number | None = None
+    inactive: str | None = None
+
+
+class IndexedTiming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One configuration of a timing run."""
+
+    tokens: int | None = None
+    tokens_per_second: Number | None = None
+    requests_per_second: Number | None = None
+    speedup: MeasuredSpeedup | None = None
+    reuse_fraction: Number | None = None
+
+
+class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What tables show of one result; fields mean what they mean in result.json."""
+
+    id: str
+    folder: str
+    """Name of the run's folder."""
+    kind: Literal["accuracy", "timing"]
+    task: str
+    identity: dict[str, Any]
+    metric: str | None = None
+    value: Number | None = None
+    stderr: Number | None = None
+    rows: int | None = None
+    rows_of_the_set: int | None = None
+    answers: Answers = Answers()
+    effect: dict[str, IndexedEffect] = {}
+    """By path: generation, scoring."""
+    control: str | None = None
+    timings: dict[str, IndexedTiming] = {}
+    """By configuration; empty for accuracy runs."""
+    weights: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    diff_sha256: str | None = None
+    host: str | None = None
+    cpu: str | None = None
+    gpu: str | None = None
+    """Name of the first GPU."""
+    device: str | None = None
+    dtype: str | None = None
+    finished: str | None = None
+    seconds: Number | None = None
+    attempt: str | None = None
+    retraction: str | None = None
+    """The reason, where the result was retracted."""
+
+    @property
+    def limit(self) -> int | None:
+        """Samples that were asked for; None for all of them."""
+        limit = (self.identity.get("task") or {}).get("limit")
+        return None if limit is None else int(limit)
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The policy of an accuracy run."""
+        return dict(self.identity.get("policy") or {})
+
+    @property
+    def decode(self) -> dict[str, Any]:
+        """The decode settings of an accuracy run."""
+        return dict(self.identity.get("decode") or {})
+
+
+class IndexEntry(msgspec.Struct, frozen=True, array_like=True):
     """A record and the state of the files it was taken from."""
 
     result: Mark
     retracted: Mark | None
-    record: Record
+    record: IndexRecord
 
 
 class Index(msgspec.Struct, frozen=True):
     """The content of index.json."""
 
     schema: int
-    entries: dict[str, Entry]
+    entries: dict[str, IndexEntry]
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -41,13 +119,13 @@ class Listing(msgspec.Struct, frozen=True):
 
     names: list[str]
     """Every run folder, with a result or without."""
-    records: dict[str, Record]
+    records: dict[str, IndexRecord]
     """By folder, retracted ones too."""
     damaged: dict[str, str]
     """By folder: a sentence on a result that cannot be read."""
 
 
-def records(store: Store, retracted: bool = False) -> list[Record]:
+def records(store: Store, retracted: bool = False) -> list[IndexRecord]:
     """All results by folder; retracted ones only where they are asked for."""
     found = listing(store).records.values()
     return [record for record in found if retracted or record.retraction is None]
@@ -58,7 +136,7 @@ def listing(store: Store) -> Listing:
     file = store.root / "index.json"
     known = _read(file)
     names = store.names()
-    entries: dict[str, Entry] = {}
+    entries: dict[str, IndexEntry] = {}
     damaged: dict[str, str] = {}
     runs = str(store.runs_folder)
     for name in names:
@@ -69,7 +147,7 @@ def listing(store: Store) -> Listing:
         entry = known.get(name)
         if entry is None or (entry.result, entry.retracted) != (mark, retracted):
             try:
-                entry = Entry(mark, retracted, read_record(RunFolder(store.runs_folder / name)))
+                entry = IndexEntry(mark, retracted, read_record(RunFolder(store.runs_folder / name)))
             except UnmaskError as error:
                 damaged[name] = str(error)
                 continue
@@ -79,13 +157,64 @@ def listing(store: Store) -> Listing:
     return Listing(names, {name: entry.record for name, entry in entries.items()}, damaged)
 
 
-def read_record(run: RunFolder) -> Record:
+def read_record(run: RunFolder) -> IndexRecord:
     """The record of one run, from its files."""
     result = run.result()
     if result is None:
         raise UnmaskError(f"{run.name} has no result yet.")
     retraction = run.retraction()
-    return record_of(run.name, result, str(retraction.get("reason")) if retraction else None)
+    return index_record(run.name, result, retraction.reason if retraction else None)
+
+
+def index_record(folder: str, result: AnyResult, retraction: str | None = None) -> IndexRecord:
+    """The extract of a result."""
+    environment = result.environment
+    shared: dict[str, Any] = {
+        "id": result.id,
+        "folder": folder,
+        "task": result.task,
+        "identity": result.identity,
+        "weights": result.identity.get("weights"),
+        "commit": environment.commit,
+        "dirty": environment.dirty,
+        "diff_sha256": environment.diff_sha256,
+        "host": environment.host,
+        "cpu": environment.cpu,
+        "gpu": environment.gpu,
+        "device": environment.device,
+        "dtype": environment.dtype,
+        "finished": result.finished,
+        "seconds": result.seconds,
+        "attempt": result.attempt,
+        "retraction": retraction,
+    }
+    if not isinstance(result, AccuracyResult):
+        timings = {name: _timing(measured) for name, measured in result.configurations.items()}
+        return IndexRecord(kind="timing", control=result.control, timings=timings, **shared)
+    return IndexRecord(
+        kind="accuracy",
+        metric=result.metric,
+        value=result.value,
+        stderr=result.stderr,
+        rows=result.rows,
+        rows_of_the_set=result.rows_of_the_set,
+        answers=result.answers,
+        effect={
+            path: IndexedEffect(reuse_fraction=effect.reuse_fraction, inactive=effect.inactive)
+            for path, effect in result.effect.items()
+        },
+        **shared,
+    )
+
+
+def _timing(measured: TimedConfiguration) -> IndexedTiming:
+    return IndexedTiming(
+        tokens=measured.tokens,
+        tokens_per_second=measured.tokens_per_second,
+        requests_per_second=measured.requests_per_second,
+        speedup=measured.speedup,
+        reuse_fraction=measured.effect.reuse_fraction,
+    )
 
 
 def _mark(file: str) -> Mark | None:
@@ -96,7 +225,7 @@ def _mark(file: str) -> Mark | None:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def _read(file: Path) -> dict[str, Entry]:
+def _read(file: Path) -> dict[str, IndexEntry]:
     try:
         index = msgspec.json.decode(file.read_bytes(), type=Index)
     except (OSError, ValueError, RecursionError):
@@ -104,7 +233,7 @@ def _read(file: Path) -> dict[str, Entry]:
     return index.entries if index.schema == SCHEMA else {}
 
 
-def _write(file: Path, entries: dict[str, Entry]) -> None:
+def _write(file: Path, entries: dict[str, IndexEntry]) -> None:
     try:
         write_atomically(file, msgspec.json.encode(Index(SCHEMA, entries)), durable=False)
     except (UnmaskError, ValueError, OSError):

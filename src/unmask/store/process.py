@@ -7,14 +7,36 @@ system tells it: then a clock that is set back changes nothing. Knows nothing of
 import os
 import socket
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 PROC = Path("/proc")
 
 
-def this_process() -> dict[str, Any]:
+class ProcessMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What identifies a process among all that ever ran."""
+
+    host: str | None = None
+    """Name of the machine."""
+    boot: str | None = None
+    """Id that the machine drew when it started."""
+    namespace: str | None = None
+    """The namespace in which the number of the process counts."""
+    pid: int | None = None
+    """Number of the process."""
+    pid_started: int | float | None = None
+    """When the process started, in the system's own unit."""
+
+
+def this_process() -> ProcessMark:
     """What identifies the running process."""
-    return {**_here(), "pid": os.getpid(), "pid_started": started(os.getpid())}
+    return ProcessMark(
+        host=socket.gethostname(),
+        boot=_boot(),
+        namespace=_namespace(),
+        pid=os.getpid(),
+        pid_started=started(os.getpid()),
+    )
 
 
 def slurm_ids() -> dict[str, str | None]:
@@ -30,12 +52,14 @@ def slurm_ids() -> dict[str, str | None]:
     return {name: os.environ.get(variable) for name, variable in names.items()}
 
 
-def lives(process: dict[str, Any]) -> bool | None:
+def lives(process: ProcessMark) -> bool | None:
     """Whether the process still runs; None where this cannot be seen from here."""
-    if any(process.get(name) != value for name, value in _here().items()):
+    here = socket.gethostname(), _boot(), _namespace()
+    if (process.host, process.boot, process.namespace) != here:
         return None
-    pid, start = process.get("pid"), process.get("pid_started")
-    return isinstance(pid, int) and start is not None and started(pid) == start
+    if process.pid is None or process.pid_started is None:
+        return False
+    return started(process.pid) == process.pid_started
 
 
 def started(pid: int) -> float | None:
@@ -59,11 +83,6 @@ def _started_in_ticks(pid: int) -> float | None:
     # The name in brackets may hold anything, so fields are counted after its last bracket.
     fields = told.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else float(fields[19])
-
-
-def _here() -> dict[str, str | None]:
-    """Where process numbers mean the same."""
-    return {"host": socket.gethostname(), "boot": _boot(), "namespace": _namespace()}
 
 
 def _boot() -> str | None:

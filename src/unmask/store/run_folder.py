@@ -11,21 +11,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
-from unmask.store.attempt import Attempt, attempts_in
+from unmask.store.attempt import AnyAnswer, Attempt, attempts_in
 from unmask.store.files import (
     canonical,
     make_folder,
     publish_once,
     read_json,
     read_json_if_there,
+    read_struct,
     sync_folder,
     write_atomically,
 )
 from unmask.store.redaction import redacted
+from unmask.store.result import SCHEMA, AnyResult
 
 RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
 """What belongs to one execution of a run, the mark of completion first."""
+
+
+class Retraction(msgspec.Struct, frozen=True, kw_only=True):
+    """retracted.json: that a result counts no longer, and why."""
+
+    schema: int = 1
+    """Version of the meaning of these fields."""
+    id: str = ""
+    """Id of the run."""
+    reason: str = "no reason is given"
+    """What is wrong with the result, without secrets."""
+    time: str | None = None
+    """When the result was retracted, in UTC."""
 
 
 class RunFolder:
@@ -70,18 +87,24 @@ class RunFolder:
 
     # The result.
 
-    def result(self) -> dict[str, Any] | None:
-        """The published result, or None; a damaged one, or one of another run, is told with how to mend it."""
+    def result(self) -> AnyResult | None:
+        """The published result, or None; one that is damaged or of another run is told with how to mend it."""
         file = self.folder / "result.json"
-        result = read_json_if_there(file, self._mend)
-        if result is not None and result.get("id") != self.id:
-            raise UnmaskError(f"{file} is the result of another run ({result.get('id')}); {self._mend}.")
+        # mypy takes no union for a type of results (PEP 747).
+        result: AnyResult | None = read_struct(file, AnyResult, self._mend)  # type: ignore[arg-type]
+        if result is not None and result.id != self.id:
+            raise UnmaskError(f"{file} is the result of another run ({result.id}); {self._mend}.")
+        if result is not None and result.schema > SCHEMA:
+            raise UnmaskError(
+                f"{file} was written by a newer version of Unmask (schema {result.schema}, here {SCHEMA}); "
+                "install that version to read it."
+            )
         return result
 
-    def publish(self, result: Mapping[str, Any]) -> bool:
+    def publish(self, result: AnyResult) -> bool:
         """Publish the result unless there is one; True if this one was published."""
-        if result.get("id") != self.id:
-            raise UnmaskError(f"A result of {result.get('id')} was to be published as that of {self.id}.")
+        if result.id != self.id:
+            raise UnmaskError(f"A result of {result.id} was to be published as that of {self.id}.")
         try:
             canonical(result)
         except ValueError:
@@ -100,21 +123,21 @@ class RunFolder:
             raise UnmaskError("A retraction needs a reason; say what is wrong with the result.")
         if not (self.folder / "result.json").exists():
             raise UnmaskError(f"{self.name} has no result that could be retracted.")
-        told = {
-            "schema": 1,
-            "id": self.id,
-            "reason": redacted(reason.strip()),
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        if not publish_once(self.folder / "retracted.json", told):
+        retraction = Retraction(
+            id=self.id,
+            reason=redacted(reason.strip()),
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        if not publish_once(self.folder / "retracted.json", retraction):
             raise UnmaskError(f"{self.name} was retracted before; its reason is in retracted.json.")
 
-    def retraction(self) -> dict[str, Any] | None:
+    def retraction(self) -> Retraction | None:
         """Reason and time of a retraction; a damaged one still retracts."""
         try:
-            return read_json_if_there(self.folder / "retracted.json")
+            mend = "delete it and run the command again"
+            return read_struct(self.folder / "retracted.json", Retraction, mend)
         except UnmaskError as error:
-            return {"schema": 1, "id": self.id, "reason": str(error), "time": None}
+            return Retraction(id=self.id, reason=str(error))
 
     # Attempts.
 
@@ -126,13 +149,17 @@ class RunFolder:
         """Begin an attempt in a folder of its own."""
         return Attempt.create(self.folder / "attempts", self.id)
 
-    def answers(self) -> dict[str, dict[str, Any]]:
+    def attempt(self, number: str) -> Attempt:
+        """One attempt by its number."""
+        return Attempt(self.folder / "attempts" / number)
+
+    def answers(self) -> dict[str, AnyAnswer]:
         """All answers of all attempts by their key; of several for one key the first counts."""
-        found: dict[str, dict[str, Any]] = {}
+        answers: dict[str, AnyAnswer] = {}
         for attempt in self.attempts():
-            for line in attempt.answers():
-                found.setdefault(str(line.get("key")), line)
-        return found
+            for answer in attempt.answers():
+                answers.setdefault(answer.key, answer)
+        return answers
 
     # Ways out.
 

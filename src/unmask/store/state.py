@@ -92,7 +92,7 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
     if word in RUNNING or word in PENDING:
         return _with_attempt("running" if word in RUNNING else "pending", None, newest)
     if failure is not None:
-        return _with_attempt("failed", str(failure.get("reason")), newest)
+        return _with_attempt("failed", failure.reason, newest)
     return _with_attempt("interrupted", NO_RESULT if word in SILENT else f"{word}: {NO_RESULT}", newest)
 
 
@@ -101,8 +101,7 @@ def _is_alive(attempt: Attempt, word: str, now: float | None) -> bool:
     seen = lives(record)
     if seen is not None:
         return seen
-    slurm = record.get("slurm")
-    if word not in RUNNING | SILENT and isinstance(slurm, dict) and slurm.get("job"):
+    if word not in RUNNING | SILENT and record.slurm.get("job"):
         return False
     beat = attempt.last_beat()
     # Clocks of two machines differ both ways, and one may have been set back.
@@ -111,5 +110,4 @@ def _is_alive(attempt: Attempt, word: str, now: float | None) -> bool:
 
 def _with_attempt(status: Status, reason: str | None, attempt: Attempt) -> State:
     done, total = attempt.reached() or (None, None)
-    host = attempt.record().get("host")
-    return State(status, reason, attempt.number, None if host is None else str(host), done, total)
+    return State(status, reason, attempt.number, attempt.record().host, done, total)

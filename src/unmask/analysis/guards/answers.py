@@ -10,6 +10,7 @@ from unmask.analysis.likeness import acts, alike, behaviour, control_of, likenes
 from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import damage, disagreement, outcomes
 from unmask.analysis.words import between, join_words, percent
+from unmask.store.result import Effect
 
 FEWEST_ALIKE = 3
 """Results without a digest of their answers must agree this often: two may agree by chance."""
@@ -100,7 +101,9 @@ def nothing_skipped(table: Table) -> list[Finding]:
     for entry in results:
         if not acts(entry) or reuse_fraction(entry) != 0:
             continue
-        reasons = [part.get("inactive") for part in entry.effect.values() if part.get("inactive")]
+        reasons = [
+            part.inactive for part in entry.effect.values() if isinstance(part, Effect) and part.inactive
+        ]
         where = "timing on " if isinstance(entry, Timing) else ""
         said = f": {reasons[0]}" if reasons else ", and its record does not say why"
         found.append(

@@ -80,9 +80,9 @@ def _timed(timings: list[Timing]) -> list[Finding]:
         # Of too few rounds an interval is none, so that it says nothing that it does not meet another.
         if len(beside) < 2 or 0 < len(beside[0].seconds) < FEWEST_ROUNDS:
             continue
-        lows = [float((timing.speedup or {})["low"]) for timing in beside]
-        highs = [float((timing.speedup or {})["high"]) for timing in beside]
-        medians = [float((timing.speedup or {})["median"]) for timing in beside]
+        lows = [timing.speedup.low or 0.0 for timing in beside if timing.speedup]
+        highs = [timing.speedup.high or 0.0 for timing in beside if timing.speedup]
+        medians = [timing.speedup.median or 0.0 for timing in beside if timing.speedup]
         if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
             sentence = (
                 f"Timing on {beside[0].task}: {join_words(one.configuration for one in beside)} must be equally fast, "
@@ -210,23 +210,23 @@ def _counted(table: Table, timing: Timing) -> list[Finding]:
         None,
     )
     ratio = work_ratio(base, timing) if base else None
-    speedup, skipped = timing.speedup or {}, reuse_fraction(timing)
-    if ratio is None or not skipped:
+    speedup, skipped = timing.speedup, reuse_fraction(timing)
+    if ratio is None or not skipped or speedup is None or speedup.low is None or speedup.high is None:
         return []
-    gain = f"{speedup['median']:.2f}x ({speedup['low']:.2f} to {speedup['high']:.2f})"
+    gain = f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
     start = f"Timing on {timing.task}: {timing.configuration} skips {percent(skipped, 0)} of the layer work"
-    if speedup["high"] < 1 and ratio < SAVED:
+    if speedup.high < 1 and ratio < SAVED:
         sentence = (
             f"{start} and needs {ratio:.2f} of the control's operations a token, but its speed is {gain}."
         )
         return [speed_and_ledger.finding("warning", sentence, timing, [timing])]
-    if speedup["high"] < 1:
+    if speedup.high < 1:
         sentence = (
             f"{start}, but more steps eat the skip: {ratio:.2f} of the control's operations a token, "
             f"speed {gain}."
         )
         return [speed_and_ledger.finding("info", sentence, timing, [timing])]
-    if speedup["low"] > UNEXPLAINED / ratio:
+    if speedup.low > UNEXPLAINED / ratio:
         sentence = (
             f"{start} and needs {ratio:.2f} of the control's operations a token, which explains "
             f"{1 / ratio:.2f}x, but its speed is {gain}."
@@ -270,12 +270,12 @@ def speed_source(table: Table) -> list[Finding]:
 def _conditions(table: Table, timing: Timing) -> list[Finding]:
     state = timing.conditions
     told = []
-    if state.get("other_processes"):
-        told.append(counted(int(state["other_processes"]), "other busy process", "es"))
-    load = state.get("load_before") if state.get("other_processes") is None else None
+    if state.other_processes:
+        told.append(counted(state.other_processes, "other busy process", "es"))
+    load = state.load_before if state.other_processes is None else None
     if load is not None and timing.cores and load / timing.cores > BUSY:
         told.append(f"a load of {load:g} on {timing.cores} cores before it began")
-    if state.get("throttled"):
+    if state.throttled:
         told.append("a throttled clock")
     if timing.speedup is None and timing.configuration != timing.control:
         told.append("no speed-up against its control")
