@@ -54,7 +54,7 @@ class GpuFacts:
     """Whether torch could start CUDA."""
 
 
-@click.command(short_help="Check versions, data, token, disk and GPU.")
+@click.command()
 @click.option("--tasks", "-t", metavar="NAME,NAME", help="Check the local data of these tasks.")
 @click.option("--data", type=Path, metavar="DIR", help="Local data. [UNMASK_DATA]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
