@@ -14,8 +14,8 @@ from itertools import pairwise
 import msgspec
 
 from unmask.analysis.likeness import spec_of
-from unmask.analysis.records import Entry
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
+from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -47,7 +47,7 @@ class Bound:
     """What is taken to be skipped."""
 
 
-def bound_of(entry: Entry, control: Entry | None = None) -> Bound | None:
+def bound_of(entry: ConfigurationResult, control: ConfigurationResult | None = None) -> Bound | None:
     """The ceiling of an entry's policy; None where the model or the policy is not known well enough."""
     spec = spec_of(entry)
     if spec is None or entry.shape is None or set(entry.effect) == {"scoring"}:
@@ -76,7 +76,7 @@ def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -
     return ceiling_of(msgspec.json.decode(spec, type=AnyPolicySpec), shape, device, script)
 
 
-def _as_accounted(spec: AnyPolicySpec, entry: Entry) -> tuple[AnyPolicySpec, str]:
+def _as_accounted(spec: AnyPolicySpec, entry: ConfigurationResult) -> tuple[AnyPolicySpec, str]:
     if not entry.foreign or not isinstance(spec, LayerReuseSpec):
         return spec, "what the policy skips"
     # Skipping some layers and running the others costs what residual replay costs, whatever is put back.
@@ -85,12 +85,12 @@ def _as_accounted(spec: AnyPolicySpec, entry: Entry) -> tuple[AnyPolicySpec, str
     return msgspec.structs.replace(spec, unit="residual"), told
 
 
-def _device(entry: Entry) -> str | None:
+def _device(entry: ConfigurationResult) -> str | None:
     machine = str(entry.provenance.get("machine") or "")
     return next((name for part, name in GPUS.items() if part in machine), None)
 
 
-def _script(entry: Entry, control: Entry | None) -> Script:
+def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
     """The usual steps, or as many tokens a step as the control's ledger counts."""
     settings = {
         name: entry.decode[name]

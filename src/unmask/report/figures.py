@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from unmask.analysis.frontier import Point
 from unmask.analysis.words import TIMES, count, duration, in_percent, join_words, span, times
-from unmask.report.document import AttemptSpan, Line, Subject, TaskPart
+from unmask.report.document import AttemptSpan, Subject, TableLine, TaskPart
 from unmask.report.svg import (
     WIDTH,
     Label,
@@ -76,7 +76,7 @@ def _gains(points: Iterable[Point]) -> Iterator[float]:
             yield from (point.speedup.low, point.speedup.high) if point.speedup.bounded else ()
 
 
-def _accuracies(points: Iterable[Point], lines: dict[str, Line]) -> Iterator[float]:
+def _accuracies(points: Iterable[Point], lines: dict[str, TableLine]) -> Iterator[float]:
     for point in points:
         yield point.accuracy
         bounds = lines[point.configuration].interval
@@ -121,7 +121,7 @@ def _curve(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
         yield path([(frame.x(p.gain), frame.y(p.accuracy)) for p in curve], "threshold-curve")
 
 
-def _bars(point: Point, line_: Line, frame: PlotFrame) -> Iterator[Markup]:
+def _bars(point: Point, line_: TableLine, frame: PlotFrame) -> Iterator[Markup]:
     x, y = frame.x(point.gain), frame.y(point.accuracy)
     bounds = line_.interval
     if bounds is not None:
@@ -144,7 +144,7 @@ def _spots(points: Sequence[Point], frame: PlotFrame) -> list[list[Point]]:
     return spots
 
 
-def _mark(spot: list[Point], lines: dict[str, Line], frame: PlotFrame, task: TaskPart) -> Markup:
+def _mark(spot: list[Point], lines: dict[str, TableLine], frame: PlotFrame, task: TaskPart) -> Markup:
     point = spot[0]
     is_control = any(task.control is not None and p.configuration == task.control.configuration for p in spot)
     kind = "square" if is_control else "diamond" if not point.acts else "disc"
@@ -157,7 +157,7 @@ def _mark(spot: list[Point], lines: dict[str, Line], frame: PlotFrame, task: Tas
     )
 
 
-def _point_tip(point: Point, line_: Line) -> str:
+def _point_tip(point: Point, line_: TableLine) -> str:
     tooltip = f"{point.configuration}: {in_percent(point.accuracy)} %, {point.gain:.2f} times"
     if point.loss is not None:
         bounds = point.loss.interval
@@ -244,7 +244,7 @@ LEDGER_ROW = 22
 LEDGER_LABEL = 110
 
 
-def by_kind(one: Line) -> dict[str, dict[str, int]]:
+def by_kind(one: TableLine) -> dict[str, dict[str, int]]:
     """Forwards, computed and skipped layer rows by kind, all paths together."""
     found: dict[str, dict[str, int]] = {}
     for part in one.entry.effect.values():
@@ -280,7 +280,7 @@ def ledger_bars(task: TaskPart) -> Markup | None:
 
 
 def _ledger_bar(
-    line_: Line, kinds: Mapping[str, Mapping[str, int]], top: float, scale: Scale, largest: int
+    line_: TableLine, kinds: Mapping[str, Mapping[str, int]], top: float, scale: Scale, largest: int
 ) -> Iterator[Markup]:
     place = 0.0
     for skipped in (False, True):

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.likeness import acts, alike, behaviour, control_of, likeness, reuse_fraction
-from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import damage, disagreement, outcomes
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
 from unmask.analysis.words import between, join_words, percent
 from unmask.store.result import Effect
 
@@ -33,9 +33,9 @@ def identical_results(table: Table) -> list[Finding]:
     return [finding for group in table.groups() for finding in (*_by_digest(group), *_by_value(group))]
 
 
-def _by_digest(group: Group) -> list[Finding]:
+def _by_digest(group: TaskResults) -> list[Finding]:
     findings = []
-    digests: dict[str, list[Entry]] = {}
+    digests: dict[str, list[ConfigurationResult]] = {}
     for entry in group.entries:
         if entry.answers:
             digests.setdefault(entry.answers, []).append(entry)
@@ -59,9 +59,9 @@ def _by_digest(group: Group) -> list[Finding]:
     return findings
 
 
-def _by_value(group: Group) -> list[Finding]:
+def _by_value(group: TaskResults) -> list[Finding]:
     plain = [entry for entry in group.entries if entry.answers is None]
-    values: dict[tuple[object, ...], list[Entry]] = {}
+    values: dict[tuple[object, ...], list[ConfigurationResult]] = {}
     for entry in plain:
         values.setdefault((entry.value, entry.stderr, entry.tokens), []).append(entry)
     findings = []
@@ -84,7 +84,7 @@ def _by_value(group: Group) -> list[Finding]:
     return findings
 
 
-def _row_count(entry: Entry) -> str:
+def _row_count(entry: ConfigurationResult) -> str:
     return "an unknown number of" if entry.rows is None else f"{entry.rows:,}"
 
 
@@ -97,14 +97,14 @@ def _row_count(entry: Entry) -> str:
 def nothing_skipped(table: Table) -> list[Finding]:
     """Look for ledgers without any reuse."""
     found = []
-    results: list[Entry | Timing] = [*table.entries, *table.timings]
+    results: list[Measured] = [*table.entries, *table.timings]
     for entry in results:
         if not acts(entry) or reuse_fraction(entry) != 0:
             continue
         reasons = [
             part.inactive for part in entry.effect.values() if isinstance(part, Effect) and part.inactive
         ]
-        where = "timing on " if isinstance(entry, Timing) else ""
+        where = "timing on " if isinstance(entry, ConfigurationTiming) else ""
         said = f": {reasons[0]}" if reasons else ", and its record does not say why"
         found.append(
             nothing_skipped.finding(
@@ -152,15 +152,17 @@ def contradiction(table: Table) -> list[Finding]:
     return findings
 
 
-def _sorted_by(entries: "tuple[Entry, ...] | list[Entry]", field: str) -> dict[object, list[Entry]]:
-    by_value: dict[object, list[Entry]] = {}
+def _sorted_by(
+    entries: "tuple[ConfigurationResult, ...] | list[ConfigurationResult]", field: str
+) -> dict[object, list[ConfigurationResult]]:
+    by_value: dict[object, list[ConfigurationResult]] = {}
     for entry in entries:
         if getattr(entry, field) is not None:
             by_value.setdefault(getattr(entry, field), []).append(entry)
     return by_value
 
 
-def _contradicting(group: Group, entries: list[Entry], what: str) -> Finding:
+def _contradicting(group: TaskResults, entries: list[ConfigurationResult], what: str) -> Finding:
     values = between([entry.value * 100 for entry in entries], "{:.2f}")
     names = join_words(entry.configuration for entry in entries)
     return contradiction.finding(
@@ -187,7 +189,7 @@ def damaged_rows(table: Table) -> list[Finding]:
     ]
 
 
-def _row_faults(group: Group, entry: Entry) -> list[Finding]:
+def _row_faults(group: TaskResults, entry: ConfigurationResult) -> list[Finding]:
     wrong = damage(entry)
     if wrong is not None:
         gone = entry.samples is not None and not entry.samples.exists()
@@ -256,9 +258,9 @@ def _repeated(table: Table) -> list[Finding]:
     return findings
 
 
-def _within(group: Group) -> list[Finding]:
+def _within(group: TaskResults) -> list[Finding]:
     """Unlike configurations of one group with one value and different answers."""
-    values: dict[float, list[Entry]] = {}
+    values: dict[float, list[ConfigurationResult]] = {}
     for entry in group.entries:
         values.setdefault(entry.value, []).append(entry)
     findings = []
@@ -275,9 +277,9 @@ def _within(group: Group) -> list[Finding]:
     return findings
 
 
-def _one_of_each(entries: list[Entry]) -> list[Entry]:
+def _one_of_each(entries: list[ConfigurationResult]) -> list[ConfigurationResult]:
     """One entry of every set of answers, and of every way of decoding."""
-    by_answers: dict[object, Entry] = {}
+    by_answers: dict[object, ConfigurationResult] = {}
     for entry in entries:
         mark = entry.answers or entry.tokens
         if mark is not None:
@@ -286,7 +288,7 @@ def _one_of_each(entries: list[Entry]) -> list[Entry]:
     return list(by_way.values())
 
 
-def _answers_differ(one: Entry, other: Entry) -> bool:
+def _answers_differ(one: ConfigurationResult, other: ConfigurationResult) -> bool:
     if one.answers and other.answers:
         return one.answers != other.answers
     return one.tokens is not None and other.tokens is not None and one.tokens != other.tokens
@@ -320,7 +322,7 @@ def collapse(table: Table) -> list[Finding]:
     return findings
 
 
-def _length(group: Group, control: Entry, entry: Entry) -> list[Finding]:
+def _length(group: TaskResults, control: ConfigurationResult, entry: ConfigurationResult) -> list[Finding]:
     if not (control.tokens and entry.tokens and control.rows and entry.rows):
         return []
     before, after = control.tokens / control.rows, entry.tokens / entry.rows
@@ -335,7 +337,7 @@ def _length(group: Group, control: Entry, entry: Entry) -> list[Finding]:
     return [collapse.finding(severity, sentence, group, [entry])]
 
 
-def _ends(group: Group, control: Entry, entry: Entry) -> list[Finding]:
+def _ends(group: TaskResults, control: ConfigurationResult, entry: ConfigurationResult) -> list[Finding]:
     if entry.truncated is None or control.truncated is None or not (control.rows and entry.rows):
         return []
     before, after = control.truncated / control.rows, entry.truncated / entry.rows

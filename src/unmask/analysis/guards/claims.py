@@ -8,7 +8,6 @@ from itertools import combinations
 from unmask.analysis.ceilings import Bound, bound_of
 from unmask.analysis.guards.finding import Finding, guard
 from unmask.analysis.likeness import acts, behaviour, subset_axis, threshold
-from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics import (
     Difference,
@@ -22,6 +21,7 @@ from unmask.analysis.statistics import (
     unpaired_interval,
     wilson,
 )
+from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import counted, join_words, percent, points
 from unmask.analysis.words import counted as number
 from unmask.spec.recipe import SuccessSpec
@@ -48,12 +48,14 @@ def beyond_ceiling(table: Table) -> list[Finding]:
     return found
 
 
-def _bounds(group: Group, entries: list[Entry]) -> list[tuple[Entry, Bound]]:
+def _bounds(
+    group: TaskResults, entries: list[ConfigurationResult]
+) -> list[tuple[ConfigurationResult, Bound]]:
     pairs = [(entry, bound_of(entry, group.control)) for entry in entries]
     return [(entry, bound) for entry, bound in pairs if bound is not None]
 
 
-def _criterion_beyond(group: Group, success: SuccessSpec) -> list[Finding]:
+def _criterion_beyond(group: TaskResults, success: SuccessSpec) -> list[Finding]:
     control = group.entry(success.control)
     if control is None:
         return []
@@ -79,7 +81,7 @@ def _criterion_beyond(group: Group, success: SuccessSpec) -> list[Finding]:
     ]
 
 
-def _bounds_of_imports(group: Group) -> list[Finding]:
+def _bounds_of_imports(group: TaskResults) -> list[Finding]:
     """Without criteria: what a claim about imported figures would have to stay below."""
     entries = [entry for entry in group.entries if entry.foreign and acts(entry) and entry.tokens]
     known = _bounds(group, entries)
@@ -92,7 +94,7 @@ def _bounds_of_imports(group: Group) -> list[Finding]:
     return [beyond_ceiling.finding("info", sentence, group, [entry for entry, _ in known])]
 
 
-def _bound_figures(known: list[tuple[Entry, Bound]]) -> str:
+def _bound_figures(known: list[tuple[ConfigurationResult, Bound]]) -> str:
     by_period: dict[str, float] = {}
     for entry, bound in known:
         name = f"k = {entry.policy['k']}" if "k" in entry.policy else entry.configuration
@@ -126,7 +128,7 @@ def too_few_samples(table: Table) -> list[Finding]:
     return [finding for group in table.groups() if (finding := _too_few(group)) is not None]
 
 
-def _too_few(group: Group) -> Finding | None:
+def _too_few(group: TaskResults) -> Finding | None:
     counted = [entry for entry in group.entries if entry.rows]
     if not counted:
         return None
@@ -152,7 +154,9 @@ def _too_few(group: Group) -> Finding | None:
     return too_few_samples.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
 
 
-def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple[float, str]:
+def _discordance(
+    group: TaskResults, control: ConfigurationResult, claim: float, rows: int
+) -> tuple[float, str]:
     """How often two configurations disagree: measured where rows are on disk, else as `unmask plan` assumes.
 
     Imported rows are never paired, so their errors count as independent.
@@ -201,7 +205,7 @@ def subsets_within_error(table: Table) -> list[Finding]:
     return [finding for group in table.groups() for finding in _axes_within_error(group)]
 
 
-def _axes_within_error(group: Group) -> list[Finding]:
+def _axes_within_error(group: TaskResults) -> list[Finding]:
     findings = []
     for entries in subset_axis(group.entries):
         by_construction = len({behaviour(entry) for entry in entries}) == 1
@@ -218,7 +222,10 @@ def _axes_within_error(group: Group) -> list[Finding]:
 
 
 def _subset_finding(
-    group: Group, entries: list[Entry], intervals: list[Interval | None], by_construction: bool
+    group: TaskResults,
+    entries: list[ConfigurationResult],
+    intervals: list[Interval | None],
+    by_construction: bool,
 ) -> Finding:
     values = [entry.value for entry in entries]
     apart = max(values) - min(values)
@@ -236,7 +243,7 @@ def _subset_finding(
     )
 
 
-def _interval(first: Entry, second: Entry, level: float) -> Interval | None:
+def _interval(first: ConfigurationResult, second: ConfigurationResult, level: float) -> Interval | None:
     """Paired by row where rows are on disk, else from the two accuracies alone."""
     if first.answers and first.answers == second.answers:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
-from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
 from unmask.analysis.words import join_words
 
 MUST_AGREE: tuple[tuple[str, Severity], ...] = (
@@ -53,7 +53,7 @@ def mixed_provenance(table: Table) -> list[Finding]:
     return findings
 
 
-def _apart(table: Table, timing: Timing, beside: Sequence[Timing]) -> list[Finding]:
+def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[ConfigurationTiming]) -> list[Finding]:
     """A timing run beside the accuracy runs of its experiment: a verdict joins the two."""
     findings = []
     entries = [entry for entry in table.entries if entry.experiment == timing.experiment]
@@ -75,7 +75,7 @@ def _apart(table: Table, timing: Timing, beside: Sequence[Timing]) -> list[Findi
     return findings
 
 
-def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Finding]:
+def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], name: str) -> list[Finding]:
     findings = []
     for key, severity in MUST_AGREE:
         known = [entry for entry in entries if entry.provenance.get(key) is not None]
@@ -93,7 +93,11 @@ def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Find
     return findings
 
 
-def _uncommitted(place: Group | Timing, results: Sequence[Entry | Timing], name: str) -> list[Finding]:
+def _uncommitted(
+    place: TaskResults | ConfigurationTiming,
+    results: Sequence[Measured],
+    name: str,
+) -> list[Finding]:
     dirty = [result for result in results if result.provenance.get("dirty")]
     if not dirty:
         return []
@@ -107,7 +111,7 @@ def _uncommitted(place: Group | Timing, results: Sequence[Entry | Timing], name:
     return [mixed_provenance.finding("warning", sentence, place, dirty)]
 
 
-def _hosts(group: Group) -> list[Finding]:
+def _hosts(group: TaskResults) -> list[Finding]:
     """Machines matter where speeds of single runs are offered as results."""
     timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
     hosts = {entry.provenance.get("host") for entry in timed} - {None}

@@ -7,8 +7,8 @@ from statistics import median
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.likeness import acts, alike, distinct, reuse_fraction, work_ratio
-from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.speeds import FEWEST_ROUNDS
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Table, TaskResults
 from unmask.analysis.words import between, counted, join_words, percent
 
 SPEED_NOISE = 1.1
@@ -40,7 +40,7 @@ def controls_differ(table: Table) -> list[Finding]:
     return findings
 
 
-def _results(group: Group, entries: list[Entry]) -> list[Finding]:
+def _results(group: TaskResults, entries: list[ConfigurationResult]) -> list[Finding]:
     names = join_words(entry.configuration for entry in entries)
     differences = []
     digests = {entry.answers for entry in entries if entry.answers}
@@ -57,7 +57,7 @@ def _results(group: Group, entries: list[Entry]) -> list[Finding]:
     return [controls_differ.finding("invalid", sentence, group, entries)]
 
 
-def _speeds(group: Group, entries: list[Entry]) -> list[Finding]:
+def _speeds(group: TaskResults, entries: list[ConfigurationResult]) -> list[Finding]:
     """Speeds of single runs: only foreign tables offer them as results."""
     timed = [entry for entry in entries if entry.foreign and entry.run_tokens_per_second]
     speeds = [entry.run_tokens_per_second or 0.0 for entry in timed]
@@ -72,7 +72,7 @@ def _speeds(group: Group, entries: list[Entry]) -> list[Finding]:
     return [controls_differ.finding("warning", sentence, group, timed)]
 
 
-def _timed(timings: list[Timing]) -> list[Finding]:
+def _timed(timings: list[ConfigurationTiming]) -> list[Finding]:
     """Controls of one timing run whose intervals do not meet."""
     found = []
     for run in dict.fromkeys(timing.run for timing in timings):
@@ -124,13 +124,15 @@ def speed_outlier(table: Table) -> list[Finding]:
     return findings
 
 
-def _rate(timing: Timing) -> float:
+def _rate(timing: ConfigurationTiming) -> float:
     rate = timing.tokens_per_second if timing.path == "generation" else timing.requests_per_second
     return rate or 0.0
 
 
 def _outliers(
-    place: Group | Timing, rates: "list[tuple[Entry, float]] | list[tuple[Timing, float]]", unit: str
+    place: TaskResults | ConfigurationTiming,
+    rates: "list[tuple[ConfigurationResult, float]] | list[tuple[ConfigurationTiming, float]]",
+    unit: str,
 ) -> list[Finding]:
     if len(rates) < 2:
         return []
@@ -143,13 +145,14 @@ def _outliers(
         agree = len(others) > 1 and max(others) / min(others) < OUTLIER_FACTOR
         if apart <= OUTLIER_FACTOR or not agree:
             continue
-        control = place.experiment.control if isinstance(place, Group) else place.control
+        control = place.experiment.control if isinstance(place, TaskResults) else place.control
         severity: Severity = "invalid" if result.configuration == control else "warning"
         names = join_words(other.configuration for other, _ in rates if other is not result)
         extra = "; it is the control, so every speed-up against it is wrong" if severity == "invalid" else ""
+        where = place.name if isinstance(place, TaskResults) else place.task
         sentence = (
-            f"{place.name if isinstance(place, Group) else place.task}: {result.configuration} ran at {rate:g} {unit}, "
-            f"{names} at {usual:g}: a factor of {apart:.2f} between equal configurations{extra}."
+            f"{where}: {result.configuration} ran at {rate:g} {unit}, {names} at {usual:g}: a factor of {apart:.2f} "
+            f"between equal configurations{extra}."
         )
         findings.append(speed_outlier.finding(severity, sentence, place, [result]))
     return findings
@@ -179,7 +182,7 @@ def speed_and_ledger(table: Table) -> list[Finding]:
     return found
 
 
-def _claimed(group: Group) -> list[Finding]:
+def _claimed(group: TaskResults) -> list[Finding]:
     """Foreign figures have no ledger: the claim is all there is."""
     timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
     plain = [entry.run_tokens_per_second or 0.0 for entry in timed if not acts(entry)]
@@ -200,7 +203,7 @@ def _claimed(group: Group) -> list[Finding]:
     return [speed_and_ledger.finding("invalid" if everyone else "warning", sentence, group, slower)]
 
 
-def _counted(table: Table, timing: Timing) -> list[Finding]:
+def _counted(table: Table, timing: ConfigurationTiming) -> list[Finding]:
     base = next(
         (
             one
@@ -267,7 +270,7 @@ def speed_source(table: Table) -> list[Finding]:
     return findings
 
 
-def _conditions(table: Table, timing: Timing) -> list[Finding]:
+def _conditions(table: Table, timing: ConfigurationTiming) -> list[Finding]:
     state = timing.conditions
     told = []
     if state.other_processes:
@@ -293,7 +296,7 @@ def _conditions(table: Table, timing: Timing) -> list[Finding]:
     return found + _elsewhere(table, timing, beside)
 
 
-def _elsewhere(table: Table, timing: Timing, beside: list[Timing]) -> list[Finding]:
+def _elsewhere(table: Table, timing: ConfigurationTiming, beside: list[ConfigurationTiming]) -> list[Finding]:
     """Accuracy on one kind of machine, speed on another."""
     machine = timing.provenance.get("machine")
     others = {
