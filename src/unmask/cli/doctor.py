@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 import click
 
 from unmask.errors import UnmaskError
+from unmask.store.environment import query_gpus
 
 GIB = 1 << 30
 LITTLE_BYTES = 20 * GIB
@@ -100,25 +100,17 @@ def _package(name: str) -> Check:
 
 def read_gpu() -> GpuFacts:
     """Ask nvidia-smi and torch."""
-    name = driver = capability = None
-    query = "--query-gpu=name,driver_version,compute_cap"
-    if shutil.which("nvidia-smi"):
-        answer = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, check=False
-        )
-        parts = [part.strip() for part in answer.stdout.partition("\n")[0].split(",")]
-        if answer.returncode == 0 and len(parts) == 3:
-            name, driver = parts[:2]
-            major, _, minor = parts[2].partition(".")
-            capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    first: dict[str, str] = next(iter(query_gpus("name", "driver_version", "compute_cap")), {})
+    major, _, minor = first.get("compute_cap", "").partition(".")
+    capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
     import torch
 
     built = torch.version.cuda
     with warnings.catch_warnings(action="ignore"):  # torch warns of a driver that is too old: said below
         starts = torch.cuda.is_available()
     return GpuFacts(
-        name=name,
-        driver=driver,
+        name=first.get("name"),
+        driver=first.get("driver_version"),
         capability=capability,
         cuda_build=built,
         architectures=torch.cuda.get_arch_list() if built else (),

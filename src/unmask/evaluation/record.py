@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import metric_of, stderr_key
+from unmask.evaluation.catalogue import metric_of
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.run import Outcome
 from unmask.store.attempt import Sample
-from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals
+from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals, stderr_key
 
 DIGITS = 6
 """Decimals of a log likelihood that count when two runs' answers are compared."""

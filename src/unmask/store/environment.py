@@ -45,7 +45,7 @@ def environment(
         python=platform.python_version(),
         system=platform.platform(),
         cpu=_cpu(),
-        cores=_cores(),
+        cores=cores(),
         memory_gb=_memory_gb(),
         gpus=gpus(),
         cuda=cuda,
@@ -63,32 +63,37 @@ def environment(
 
 def gpus() -> list[Gpu]:
     """The GPUs this process may use, the first one first; none where nvidia-smi is missing or silent."""
-    query = "index,name,uuid,driver_version,memory.total"
-    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    rows = [[field.strip() for field in line.split(",")] for line in told.stdout.splitlines()]
-    found = {(row[0], row[2]): _gpu(row) for row in rows if told.returncode == 0 and len(row) == 5}
+    readings = query_gpus("index", "name", "uuid", "driver_version", "memory.total")
+    installed = {(reading["index"], reading["uuid"]): _gpu(reading) for reading in readings}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return list(found.values())
+        return list(installed.values())
     wanted = [part.strip() for part in visible.split(",") if part.strip()]
     chosen = [
         gpu
         for part in wanted
-        for (index, uuid), gpu in found.items()
+        for (index, uuid), gpu in installed.items()
         if part == index or uuid.startswith(part)
     ]
     # A name nvidia-smi does not list (a slice of a GPU) tells nothing of the others.
-    return chosen if chosen or not wanted else list(found.values())
+    return chosen if chosen or not wanted else list(installed.values())
 
 
-def _gpu(row: list[str]) -> Gpu:
-    _, name, uuid, driver, megabytes = row
+def _gpu(reading: dict[str, str]) -> Gpu:
+    megabytes = reading["memory.total"]
     memory = round(float(megabytes) / 1024, 2) if megabytes.replace(".", "", 1).isdigit() else None
-    return Gpu(name=name, uuid=uuid, driver=driver, memory_gb=memory)
+    return Gpu(name=reading["name"], uuid=reading["uuid"], driver=reading["driver_version"], memory_gb=memory)
+
+
+def query_gpus(*fields: str) -> list[dict[str, str]]:
+    """What nvidia-smi says of every GPU, by its own names of fields; nothing where it is missing or fails."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines()]
+    return [dict(zip(fields, parts, strict=True)) for parts in lines if len(parts) == len(fields)]
 
 
 def _packages() -> dict[str, str]:
@@ -109,12 +114,11 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
 
 
-def _cores() -> int | None:
+def cores() -> int:
     """Cores this process may use, which on a cluster are fewer than the machine has."""
-    try:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count()
+    return os.cpu_count() or 1
 
 
 def _memory_gb() -> float:

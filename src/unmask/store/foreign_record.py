@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.store.result import stderr_key
 
 MetricOf = Callable[[str], str]
 """The metric that stands for a task; raises UnmaskError for a task without one."""
@@ -159,8 +160,7 @@ def _metric(task: str, metric_of: MetricOf) -> str | None:
 
 
 def _stderr(row: Mapping[str, Any], metric: str) -> float | None:
-    name, _, filtered = metric.partition(",")
-    error = row.get(f"{name}_stderr,{filtered}")
+    error = row.get(stderr_key(metric))
     return float(error) if error is not None and _is_number(error) else None
 
 

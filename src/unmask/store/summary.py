@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from unmask.store.result import AccuracyResult, Environment, Subtask
+from unmask.spec import PolicySpec, known_policy
+from unmask.store.result import AccuracyResult, Environment, Subtask, stderr_key
 
 
 def summary_of(result: AccuracyResult, configuration: str, experiment: str | None) -> dict[str, Any]:
@@ -85,18 +86,16 @@ def _group_results(result: AccuracyResult) -> dict[str, Any]:
 
 def _row(figures: AccuracyResult | Subtask) -> dict[str, Any]:
     metric = str(figures.metric)
-    name, _, filtered = metric.partition(",")
-    error = f"{name}_stderr,{filtered}" if filtered else f"{name}_stderr"
-    return {metric: figures.value, error: figures.stderr}
+    return {metric: figures.value, stderr_key(metric): figures.stderr}
 
 
 def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any]:
     policy, decode = result.identity.get("policy") or {}, result.identity.get("decode") or {}
-    reuses = policy.get("kind") == "layer_reuse"
+    spec = known_policy(policy)
+    older = spec.older_names if spec else PolicySpec().older_names
     return {
         "model_path": result.model.checkpoint,
-        "reuse_k": policy.get("k") if reuses else None if policy.get("kind", "full") != "full" else 1,
-        "layer_subset": policy.get("layers") if reuses else None,
+        **older,
         "use_block_cache": decode.get("block_cache"),
         "show_speed": True,
         "experiment_name": experiment,
