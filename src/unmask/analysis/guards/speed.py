@@ -85,7 +85,10 @@ def _timed(timings: list[ConfigurationTiming]) -> list[Finding]:
         medians = [timing.speedup.median or 0.0 for timing in beside if timing.speedup]
         if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
             names = join_words(timing.configuration for timing in beside)
-            sentence = f"Timing on {beside[0].task}: {names} must be equally fast, but their speed-ups are {between(medians, '{:.3f}')} and their intervals do not meet."
+            sentence = (
+                f"Timing on {beside[0].task}: {names} must be equally fast, but their speed-ups are "
+                f"{between(medians, '{:.3f}')} and their intervals do not meet."
+            )
             findings.append(controls_differ.finding("warning", sentence, beside[0], beside))
     return findings
 
