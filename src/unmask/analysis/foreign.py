@@ -14,7 +14,7 @@ from unmask.analysis.likeness import acts
 from unmask.analysis.records import Entry, Experiment, Table
 from unmask.policies.subsets import SEED_SIZE
 from unmask.spec.recipe import SuccessSpec
-from unmask.store.foreign_record import ForeignRecord
+from unmask.store.foreign import ForeignRecord
 from unmask.store.result import Subtask
 
 ROWS = {"gsm8k": 1319, "mmlu": 14042, "minerva_math": 5000, "ifeval": 541, "humaneval": 164, "mbpp": 500}

@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 import click
 
 from unmask.errors import UnmaskError
+from unmask.store.environment import query_gpus
 
 GIB = 1 << 30
 LITTLE_BYTES = 20 * GIB
@@ -101,16 +101,10 @@ def _package(name: str) -> Check:
 def read_gpu() -> GpuFacts:
     """Ask nvidia-smi and torch."""
     name = driver = capability = None
-    query = "--query-gpu=name,driver_version,compute_cap"
-    if shutil.which("nvidia-smi"):
-        answer = subprocess.run(
-            ["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, check=False
-        )
-        parts = [part.strip() for part in answer.stdout.partition("\n")[0].split(",")]
-        if answer.returncode == 0 and len(parts) == 3:
-            name, driver = parts[:2]
-            major, _, minor = parts[2].partition(".")
-            capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    for gpu in query_gpus("name", "driver_version", "compute_cap")[:1]:
+        name, driver = gpu["name"], gpu["driver_version"]
+        major, _, minor = gpu["compute_cap"].partition(".")
+        capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
     import torch
 
     built = torch.version.cuda

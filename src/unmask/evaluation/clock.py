@@ -7,8 +7,6 @@ reads peak memory and what else the machine did meanwhile. It does not know task
 
 import os
 import resource
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, StepEvent
 from unmask.engine.score import Scores
 from unmask.engine.step_plan import Kind
+from unmask.store.environment import query_gpus
 from unmask.store.result import Conditions, PeakMemory
 
 Clock = Callable[[], float]
@@ -35,7 +34,6 @@ GPU_FIELDS = (
     "temperature.gpu",
     "utilization.gpu",
 )
-TIMEOUT = 10.0
 
 
 @dataclass(slots=True)
@@ -177,14 +175,14 @@ class MachineState:
     @classmethod
     def now(cls) -> "MachineState":
         """Read it."""
-        return cls(_load(), _cpu_seconds(), time.monotonic(), _gpus())
+        return cls(_load(), _cpu_seconds(), time.monotonic(), query_gpus(*GPU_FIELDS))
 
     def until_now(self) -> Conditions:
         """What else the machine did since then: load, other busy processes, a GPU's clocks."""
         elapsed = max(time.monotonic() - self.started, 1e-9)
         now = _cpu_seconds()
         used = {pid: 100 * (spent - self.spent.get(pid, 0.0)) / elapsed for pid, spent in now.items()}
-        after = _gpus()
+        after = query_gpus(*GPU_FIELDS)
         return Conditions(
             load_before=self.load,
             load_after=_load(),
@@ -207,21 +205,6 @@ def _cpu_seconds() -> dict[int, float]:
         if times is not None and process.pid != os.getpid():
             seconds[process.pid] = times.user + times.system
     return seconds
-
-
-def _gpus() -> list[dict[str, str]]:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
-    command = [program, f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [
-        dict(zip(GPU_FIELDS, (part.strip() for part in line.split(",")), strict=False))
-        for line in told.splitlines()
-    ]
 
 
 def _throttled(readings: list[dict[str, str]]) -> bool | None:

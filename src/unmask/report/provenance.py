@@ -8,7 +8,7 @@ from unmask.analysis.records import Entry, Table, Timing
 from unmask.analysis.words import counted
 from unmask.store import Store
 from unmask.store.experiments import Experiment
-from unmask.store.foreign_record import ForeignRecord
+from unmask.store.foreign import ForeignRecord
 
 SHORT = 16
 """Digits of a hash that are shown."""
