@@ -74,6 +74,20 @@ def test_help_and_info_start_without_torch(text_model: Path):
         assert done.returncode == 0, (arguments, done.stderr)
 
 
+def test_the_list_of_verbs_imports_no_verb() -> None:
+    program = (
+        "import sys\n"
+        "from unmask.cli import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "print('IMPORTED', *sorted(name for name in sys.modules if name.startswith('unmask.cli.')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "IMPORTED unmask.cli.group"
+    for name, listed in VERBS.items():
+        assert f"  {name:<12} {listed.help}" in lines
+
+
 def test_wrong_usage_is_one_line(run: Run):
     assert error_line(run("frobnicate")) == "No such command 'frobnicate'. See unmask --help."
     assert "--frob" in error_line(run("generate", "--frob"))

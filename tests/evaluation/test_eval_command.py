@@ -96,12 +96,17 @@ def test_options_win_over_the_task(text_model: Path) -> None:
     assert found["speed"]["decoding"]["tokens"] <= 6
 
 
-@pytest.mark.parametrize("flag, chat", [("--chat", True), ("--apply-chat-template", True), ("--raw", False)])
+@pytest.mark.parametrize(
+    "flags, chat, hint",
+    [(["--chat"], True, 0), (["--apply-chat-template"], True, 0), (["--raw"], False, 0), ([], False, 1)],
+)
 def test_a_chat_template_is_applied_when_asked_for(
-    text_model: Path, tmp_path: Path, flag: str, chat: bool
+    text_model: Path, tmp_path: Path, flags: list[str], chat: bool, hint: int
 ) -> None:
-    arguments = ["--tasks", "unmask_instruct", "--limit", "1", flag, "--output", str(tmp_path / "run")]
-    assert run(text_model, *arguments, *SHORT).exit_code == 0
+    arguments = ["--tasks", "unmask_instruct", "--limit", "1", "--output", str(tmp_path / "run")]
+    result = run(text_model, *arguments, *flags, *SHORT)
+    assert result.exit_code == 0
+    assert result.stderr.count("--chat applies the template") == hint
     (row,) = (tmp_path / "run/samples_unmask_instruct.jsonl").read_text().splitlines()
     assert json.loads(row)["arguments"][0][0].startswith("<|im_start|>user\n") == chat
 

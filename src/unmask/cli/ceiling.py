@@ -24,7 +24,7 @@ PLAIN_WIDTH = 160
 """Columns of the table where no terminal says otherwise."""
 
 
-@click.command(short_help="The most that policies can save.")
+@click.command()
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
 @click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Only its config.json is read.")
 @click.option(

@@ -17,7 +17,7 @@ COLOURS = {"invalid": "red", "warning": "yellow", "info": "blue"}
 WIDTH = 110
 
 
-@click.command(short_help="What makes results invalid or doubtful.")
+@click.command()
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @store_option
 @click.option("--foreign", multiple=True, metavar="NAME", help="Check an import instead; may be repeated.")

@@ -16,7 +16,7 @@ LONGEST = 400
 """Characters of an answer that are shown, its end: that is where the result stands."""
 
 
-@click.command(short_help="Two runs, sample by sample.")
+@click.command()
 @click.argument("first", metavar="RUN")
 @click.argument("second", metavar="RUN")
 @store_option

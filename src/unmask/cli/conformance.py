@@ -22,7 +22,7 @@ PLAIN_WIDTH = 160
 """Columns of the table where no terminal says otherwise."""
 
 
-@click.command(short_help="Compare this machine with recorded decodings.")
+@click.command()
 @click.argument("folder", type=Path, metavar="DIR")
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
 @click.option("--dtype", default=FP32, show_default=True, help="float32, float16 or bfloat16.")

@@ -54,7 +54,7 @@ class GpuFacts:
     """Whether torch could start CUDA."""
 
 
-@click.command(short_help="Check versions, data, token, disk and GPU.")
+@click.command()
 @click.option("--tasks", "-t", metavar="NAME,NAME", help="Check the local data of these tasks.")
 @click.option("--data", type=Path, metavar="DIR", help="Local data. [UNMASK_DATA]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -100,19 +100,17 @@ def _package(name: str) -> Check:
 
 def read_gpu() -> GpuFacts:
     """Ask nvidia-smi and torch."""
-    name = driver = capability = None
-    for gpu in query_gpus("name", "driver_version", "compute_cap")[:1]:
-        name, driver = gpu["name"], gpu["driver_version"]
-        major, _, minor = gpu["compute_cap"].partition(".")
-        capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+    first: dict[str, str] = next(iter(query_gpus("name", "driver_version", "compute_cap")), {})
+    major, _, minor = first.get("compute_cap", "").partition(".")
+    capability = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
     import torch
 
     built = torch.version.cuda
     with warnings.catch_warnings(action="ignore"):  # torch warns of a driver that is too old: said below
         starts = torch.cuda.is_available()
     return GpuFacts(
-        name=name,
-        driver=driver,
+        name=first.get("name"),
+        driver=first.get("driver_version"),
         capability=capability,
         cuda_build=built,
         architectures=torch.cuda.get_arch_list() if built else (),

@@ -15,11 +15,20 @@ import click
 import msgspec
 
 from unmask.cli.loading import load_with_bar
-from unmask.cli.options import DECODE_FLAGS, decode_options, decode_spec
+from unmask.cli.options import (
+    DECODE_FLAGS,
+    CheckpointOptions,
+    batch_option,
+    chat_option,
+    checkpoint_options,
+    decode_options,
+    decode_spec,
+    hint_at_chat,
+)
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config
-from unmask.model.hub import EMBEDDED, find_checkpoint
+from unmask.model.hub import find_checkpoint
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.sweep import generation_arguments
@@ -36,8 +45,7 @@ class EvalArguments:
     """The command line as it was given."""
 
     tasks: str
-    model: str
-    revision: str | None
+    checkpoint: CheckpointOptions
     policy: str | None
     limit: int | None
     num_fewshot: int | None
@@ -45,16 +53,14 @@ class EvalArguments:
     lock: Path | None
     estimator: Any
     order: Any
-    chat: bool
+    chat: bool | None
+    """None where nobody chose, which stands for raw."""
     system_instruction: str | None
     allow_code: bool
     output: Path | None
     as_json: bool
     decode_file: Path | None
     batch_size: int
-    device: str | None
-    dtype: str | None
-    mask_token_id: int | None
     flags: dict[str, Any]
     """Those of the decode settings."""
 
@@ -69,14 +75,11 @@ class CheckedArguments:
     checkpoint: Checkpoint
 
 
-@click.command(name="eval", short_help="Evaluate a checkpoint on benchmarks.")
+@click.command(name="eval")
 @click.option("--tasks", "-t", required=True, metavar="NAME,NAME", help="Tasks and groups, with commas.")
-@click.option(
-    "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
-)
-@click.option("--revision", help="Branch, tag or commit of a hub id.")
+@checkpoint_options
 @click.option("--policy", metavar="POLICY", help="Reuse policy: short form, JSON or file. [none]")
-@click.option("--limit", type=int, metavar="N", help="Rows of each task. [all]")
+@click.option("--limit", type=int, metavar="N", help="Samples of each task. [all]")
 @click.option("--num-fewshot", type=click.IntRange(min=0), help="Examples in a prompt. [the task's]")
 @click.option("--data", type=Path, metavar="DIR", help="Local data. [the hub]")
 @click.option("--lock", type=Path, metavar="FILE", help="Work offline from a lock of `unmask prepare`.")
@@ -94,24 +97,14 @@ class CheckedArguments:
     show_default=True,
     help="Order of chain.",
 )
-@click.option(
-    "--chat/--raw",
-    "--apply-chat-template/",
-    "chat",
-    default=False,
-    help="Put prompts through the chat template, or not. [raw]",
-)
+@chat_option
+@click.option("--apply-chat-template", is_flag=True, help="lm-eval's name for --chat.")
 @click.option("--system-instruction", metavar="TEXT", help="Put in front of every prompt.")
 @click.option("--allow-code", is_flag=True, help="Run model-written programs, in a sandbox.")
 @click.option("--output", "-o", type=Path, metavar="DIR", help="New folder for results and samples.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @decode_options
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=16, show_default=True, help="Rows together."
-)
-@click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
-@click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]")
-@click.option("--mask-token-id", type=int, help="Mask token, where the checkpoint names none.")
+@batch_option
 def evaluate(**values: Any) -> None:
     """Evaluate a checkpoint on benchmarks, with any policy.
 
@@ -126,7 +119,9 @@ def evaluate(**values: Any) -> None:
       unmask eval --tasks mmlu_anatomy --data DIR --estimator canvas --model path/to/checkpoint --output run1
     """
     flags = {flag: values.pop(flag) for flag in DECODE_FLAGS}
-    arguments = EvalArguments(**values, flags=flags)
+    if values.pop("apply_chat_template"):
+        values["chat"] = True
+    arguments = EvalArguments(checkpoint=CheckpointOptions.taken_from(values), **values, flags=flags)
     outcome = _run(arguments, _check(arguments))
     if arguments.output:
         _write_results(arguments.output, outcome)
@@ -143,8 +138,9 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     if arguments.output:
         _check_new(arguments.output)
     locked = _offline_from(arguments.lock) if arguments.lock else None
-    revision = locked.revision if locked else arguments.revision
-    small = find_checkpoint(arguments.model, revision, weights=False)
+    model = arguments.checkpoint.model
+    revision = locked.revision if locked else arguments.checkpoint.revision
+    small = find_checkpoint(model, revision, weights=False)
     spec.resolved_block_size(read_config(small).block_size)
 
     from unmask.evaluation.lock import check_lock
@@ -154,7 +150,7 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     loaded = load_tasks(
         arguments.tasks.split(","), arguments.data, arguments.limit, arguments.allow_code, commits
     )
-    checkpoint = open_checkpoint(find_checkpoint(arguments.model, revision))
+    checkpoint = open_checkpoint(find_checkpoint(model, revision))
     if locked:
         check_lock(locked, checkpoint.folder, loaded)
     return CheckedArguments(spec, policy, loaded, checkpoint)
@@ -166,8 +162,12 @@ def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Evaluation":
     from unmask.evaluation.lm import UnmaskLM
     from unmask.evaluation.results import evaluate as run
 
+    model = arguments.checkpoint
+    engine = load_with_bar(checked.checkpoint, model.device, model.dtype, model.mask_token_id)
+    if not arguments.as_json:
+        hint_at_chat(checked.checkpoint, arguments.chat)
     lm = UnmaskLM(
-        engine=load_with_bar(checked.checkpoint, arguments.device, arguments.dtype, arguments.mask_token_id),
+        engine=engine,
         policy=checked.policy,
         decode=msgspec.structs.replace(checked.decode, temperature=0.0),
         estimator=arguments.estimator,
@@ -177,7 +177,7 @@ def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Evaluation":
     options = Options(
         limit=arguments.limit,
         num_fewshot=arguments.num_fewshot,
-        chat=arguments.chat,
+        chat=bool(arguments.chat),
         system_instruction=arguments.system_instruction,
         generation=generation_arguments(arguments.flags),
     )
@@ -231,7 +231,7 @@ def _show(document: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table("task", "metric", title=f"{document['model']['checkpoint']}")
-    for heading in ("value", "stderr", "rows", "work skipped"):
+    for heading in ("value", "stderr", "samples", "work skipped"):
         table.add_column(heading, justify="right")
     table.add_column("remark", overflow="fold")
     for name, entry in document["tasks"].items():

@@ -8,7 +8,7 @@ from unmask import lab
 from unmask.cli.options import store_option
 
 
-@click.command(short_help="Results as CSV, Parquet or summary.json files.")
+@click.command()
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option(
     "--output", "-o", type=Path, required=True, metavar="PATH", help="A .csv or .parquet file, or a folder."
@@ -30,7 +30,7 @@ def export(experiments: tuple[str, ...], output: Path, store: Path | None) -> No
     click.echo(f"{written.count} {what} {written.path}.")
 
 
-@click.command(name="import", short_help="Read results of older scripts.")
+@click.command(name="import")
 @click.argument("folder", type=Path)
 @click.option("--name", metavar="NAME", help="What to call them. [the folder's name]")
 @store_option

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from unmask.engine.engine import Engine
 
 
-@click.command(short_help="Answer prompts with a checkpoint.")
+@click.command()
 @prompt_options
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write answers as JSON lines, all or none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -10,36 +10,46 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
 
 import unmask
 from unmask.errors import UnmaskError
 
+
+class Verb(NamedTuple):
+    """Where a verb is and what `unmask --help` says of it."""
+
+    module: str
+    """File of this package."""
+    function: str
+    help: str
+
+
 VERBS = {
-    "cancel": "unmask.cli.runs:cancel",
-    "ceiling": "unmask.cli.ceiling:ceiling",
-    "check": "unmask.cli.check:check",
-    "compare": "unmask.cli.compare:compare",
-    "conformance": "unmask.cli.conformance:conformance",
-    "doctor": "unmask.cli.doctor:doctor",
-    "eval": "unmask.cli.eval:evaluate",
-    "export": "unmask.cli.exchange:export",
-    "generate": "unmask.cli.generate:generate",
-    "import": "unmask.cli.exchange:import_summaries",
-    "info": "unmask.cli.info:info",
-    "logs": "unmask.cli.runs:logs",
-    "new": "unmask.cli.recipe:new",
-    "plan": "unmask.cli.plan:plan",
-    "prepare": "unmask.cli.recipe:prepare",
-    "probe": "unmask.cli.probe:probe",
-    "report": "unmask.cli.report:report",
-    "retract": "unmask.cli.runs:retract",
-    "rm": "unmask.cli.runs:remove",
-    "run": "unmask.cli.run:run",
-    "run-one": "unmask.cli.run_one:run_one",
-    "status": "unmask.cli.status:status",
+    "cancel": Verb("runs", "cancel", "Stop runs."),
+    "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
+    "check": Verb("check", "check", "What makes results invalid or doubtful."),
+    "compare": Verb("compare", "compare", "Two runs, sample by sample."),
+    "conformance": Verb("conformance", "conformance", "Compare this machine with recorded decodings."),
+    "doctor": Verb("doctor", "doctor", "Check versions, data, token, disk and GPU."),
+    "eval": Verb("eval", "evaluate", "Evaluate a checkpoint on benchmarks."),
+    "export": Verb("exchange", "export", "Results as CSV, Parquet or summary.json files."),
+    "generate": Verb("generate", "generate", "Answer prompts with a checkpoint."),
+    "import": Verb("exchange", "import_summaries", "Read results of older scripts."),
+    "info": Verb("info", "info", "What a checkpoint is and what it needs."),
+    "logs": Verb("runs", "logs", "What a run's worker has printed."),
+    "new": Verb("recipe", "new", "Begin a new experiment."),
+    "plan": Verb("plan", "plan", "What a recipe would run, and what it can show."),
+    "prepare": Verb("recipe", "prepare", "Fetch checkpoint and data once."),
+    "probe": Verb("probe", "probe", "Record how layers move between steps."),
+    "report": Verb("report", "report", "Write results.md and report.html."),
+    "retract": Verb("runs", "retract", "Keep an invalid result out of every table."),
+    "rm": Verb("runs", "remove", "Delete runs."),
+    "run": Verb("run", "run", "Execute what a recipe still lacks."),
+    "run-one": Verb("run_one", "run_one", "Execute one run of a store (what workers start as)."),
+    "status": Verb("status", "status", "Where runs stand."),
 }
 TRACEBACK = "UNMASK_TRACEBACK"
 """Environment variable that lets the traceback of a defect through."""
@@ -72,9 +82,14 @@ class LazyGroup(click.Group):
         """Import the verb's file."""
         if cmd_name not in VERBS:
             return None
-        module, name = VERBS[cmd_name].split(":")
-        command: click.Command = getattr(import_module(module), name)
+        verb = VERBS[cmd_name]
+        command: click.Command = getattr(import_module(f"unmask.cli.{verb.module}"), verb.function)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of verbs from the table alone, so that `unmask --help` imports none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[name].help) for name in sorted(VERBS)])
 
     def make_context(
         self,

@@ -19,7 +19,7 @@ PARTS = {
 }
 
 
-@click.command(short_help="What a checkpoint is and what it needs.")
+@click.command()
 @click.argument("path", metavar="PATH_OR_HUB_ID")
 @click.option(
     "--batch-size", type=click.IntRange(min=1), default=1, show_default=True, help="Requests together."

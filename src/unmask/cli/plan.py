@@ -17,7 +17,7 @@ from unmask.lab.planning import Plan
 from unmask.spec.sweep import task_label
 
 
-@click.command(short_help="What a recipe would run, and what it can show.")
+@click.command()
 @click.argument("recipe", type=Path)
 @selection
 @store_option

@@ -30,7 +30,7 @@ ERRORS = ("error_output", "error_residual", "error_attention", "error_mlp")
 MOST_PANELS = 4
 
 
-@click.command(short_help="Record how layers move between steps.")
+@click.command()
 @prompt_options
 @click.option("--output", "-o", type=Path, metavar="FILE", help="Write the trace as .npz.")
 @click.option("--plot", type=Path, metavar="FILE", help="Draw the layer-by-step heat map (.png, .svg, .pdf).")

@@ -8,7 +8,7 @@ from unmask.cli.options import check_writable
 from unmask.errors import UnmaskError
 
 
-@click.command(short_help="Begin a new experiment.")
+@click.command()
 @click.argument("name")
 @click.option(
     "--folder",
@@ -34,7 +34,7 @@ def new(name: str, folder: Path) -> None:
     click.echo(f"{file} is ready; see `unmask plan {file.parent}`.")
 
 
-@click.command(short_help="Fetch checkpoint and data once.")
+@click.command()
 @click.argument("recipe", type=Path, required=False)
 @click.option("--tasks", "-t", metavar="NAME,NAME", help="Tasks and groups, with commas.")
 @click.option("--model", "-m", metavar="PATH_OR_HUB_ID", help="Checkpoint folder or hub id.")
@@ -57,7 +57,7 @@ def prepare(
     allow_code: bool,
     output: Path | None,
 ) -> None:
-    """Fetch a checkpoint and the rows of tasks into the hub's cache, and write a lock of their hashes.
+    """Fetch a checkpoint and the samples of tasks into the hub's cache, and write a lock of their hashes.
 
     Run it where there is a network, on a login node for instance. `unmask run` and `unmask eval --lock FILE`
     then work offline and refuse anything that is not what was locked. The lock never holds a token.

@@ -9,7 +9,7 @@ from unmask.cli.options import store_option
 from unmask.cli.screen import tell
 
 
-@click.command(short_help="Write results.md and report.html.")
+@click.command()
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @store_option
 @click.option("--foreign", multiple=True, metavar="NAME", help="Report an import; may be repeated.")

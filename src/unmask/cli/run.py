@@ -26,7 +26,7 @@ from unmask.store.store import Store
 ALL = "*"
 
 
-@click.command(short_help="Execute what a recipe still lacks.")
+@click.command()
 @click.argument("recipe", type=Path)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @selection

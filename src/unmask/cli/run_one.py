@@ -13,7 +13,7 @@ from unmask.errors import UnmaskError
 from unmask.store.run_folder import RunFolder
 
 
-@click.command(name="run-one", short_help="Execute one run of a store (what workers start as).")
+@click.command(name="run-one")
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--keep-output", is_flag=True, help="Print to the terminal instead of the attempt's log.")
 def run_one(folder: Path, keep_output: bool) -> None:

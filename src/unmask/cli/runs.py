@@ -9,7 +9,7 @@ from unmask.cli.options import store_option
 from unmask.lab.runs import removable
 
 
-@click.command(short_help="What a run's worker has printed.")
+@click.command()
 @click.argument("run")
 @store_option
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt. [the newest]")
@@ -31,7 +31,7 @@ def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> 
             click.echo(line, nl=False)
 
 
-@click.command(short_help="Stop runs.")
+@click.command()
 @click.argument("names", nargs=-1, required=True, metavar="EXPERIMENT_OR_RUN...")
 @store_option
 def cancel(names: tuple[str, ...], store: Path | None) -> None:
@@ -48,7 +48,7 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
     click.echo(f"{stopped.jobs} jobs cancelled, {stopped.workers} workers on this machine stopped.")
 
 
-@click.command(short_help="Keep an invalid result out of every table.")
+@click.command()
 @click.argument("run")
 @click.option("--reason", required=True, metavar="TEXT", help="What is wrong with it.")
 @store_option
@@ -64,7 +64,7 @@ def retract(run: str, reason: str, store: Path | None) -> None:
     click.echo(f"{lab.retract(run, reason, store=store).name} is retracted.")
 
 
-@click.command(name="rm", short_help="Delete runs.")
+@click.command(name="rm")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @store_option
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

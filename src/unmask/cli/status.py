@@ -23,7 +23,7 @@ from unmask.spec.sweep import task_label
 PAUSE = 2.0
 
 
-@click.command(short_help="Where runs stand.")
+@click.command()
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
 @store_option
 @click.option("--watch", is_flag=True, help="Keep it on the screen until interrupted.")

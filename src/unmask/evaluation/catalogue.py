@@ -15,6 +15,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.model.hub import ASSETS
+from unmask.store.result import stderr_key
 
 EMBEDDED_TASKS = ASSETS / "tasks"
 MATH_SUBJECTS = {
@@ -130,12 +131,6 @@ def metric_of(task: str) -> str:
     raise UnmaskError(
         f"No metric is named for the task {task}; add it to the table in evaluation/catalogue.py."
     )
-
-
-def stderr_key(metric: str) -> str:
-    """The key under which lm-eval's results hold the standard error of a metric."""
-    name, _, filtered = metric.partition(",")
-    return f"{name}_stderr,{filtered}"
 
 
 def headline(task: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def _rate(count: float, per: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """The state of the machine when the clock started."""
+    """The state of the machine when a clock is started."""
 
     load: float
     spent: dict[int, float]
@@ -209,7 +209,7 @@ def _cpu_seconds() -> dict[int, float]:
 
 def _throttled(readings: list[dict[str, str]]) -> bool | None:
     """Whether any reading names a reason for throttling; None where nothing can be read."""
-    reasons = [reading.get("clocks_throttle_reasons.active", "") for reading in readings]
+    reasons = [reading["clocks_throttle_reasons.active"] for reading in readings]
     masks = [int(reason, 16) for reason in reasons if reason.startswith("0x")]
     # Bit 0 only says that the GPU is idle.
     return any(mask & ~1 for mask in masks) if masks else None

@@ -15,13 +15,13 @@ import msgspec
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import groups, headline, metric_of, stderr_key
+from unmask.evaluation.catalogue import groups, headline, metric_of
 from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.sandbox import isolation
 from unmask.evaluation.task_data import Loaded, tasks_of
 from unmask.store.attempt import Sample
-from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals
+from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals, stderr_key
 
 DIGITS = 6
 """Decimals of a log likelihood that count when two runs' answers are compared."""

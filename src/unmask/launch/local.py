@@ -12,6 +12,7 @@ stops all workers, leaves what they have written, and ends in KeyboardInterrupt.
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from unmask.launch.processes import has_ended, reap_group, signal_group, start_worker, wait_for
 from unmask.launch.slots import WorkerSlot
@@ -218,19 +220,34 @@ class _Pool:
 
 @contextmanager
 def caught_interrupts() -> Iterator[list[int]]:
-    """Collect interrupts in a list while this lasts; a signal that was ignored before (nohup) stays ignored."""
+    """Collect interrupts in a list while this lasts; a signal that was ignored before (nohup) stays ignored.
+
+    Signals belong to the main thread: elsewhere nothing is caught. What ends in another thread than it began in (an
+    iterator that is collected as garbage) is undone by the next signal, which then acts as it did before.
+    """
     caught: list[int] = []
+    before: dict[int, Any] = {}
+    is_over = False
 
     def catch(number: int, _frame: FrameType | None) -> None:
-        caught.append(number)
+        if not is_over:
+            caught.append(number)
+            return
+        signal.signal(number, before[number])
+        os.kill(os.getpid(), number)
 
-    before = {}
-    for name in STOPPING:
+    for name in STOPPING if _is_main_thread() else ():
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, catch)
     try:
         yield caught
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        is_over = True
+        if _is_main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

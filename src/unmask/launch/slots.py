@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from unmask.errors import UnmaskError
+from unmask.store.environment import cores
 
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
@@ -83,10 +84,3 @@ def _gpu_slot(devices: Sequence[str], index: int) -> WorkerSlot:
 def _cpu_slots(count: int, environment: Mapping[str, str]) -> list[WorkerSlot]:
     own = {} if environment.get(THREADS) else {THREADS: str(max(1, cores() // count))}
     return [WorkerSlot(f"cpu {index}", own) for index in range(count)]
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -51,7 +51,7 @@ def environment(
         python=platform.python_version(),
         system=platform.platform(),
         cpu=_cpu(),
-        cores=_cores(),
+        cores=cores(),
         memory_gb=_memory_gb(),
         gpus=gpus(),
         cuda=cuda,
@@ -67,41 +67,39 @@ def environment(
     )
 
 
-def query_gpus(*fields: str) -> list[dict[str, str]]:
-    """These fields of every GPU of the machine, as nvidia-smi names them; empty where it is missing or fails."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=SMI_SECONDS, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines()]
-    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
-
-
 def gpus() -> list[Gpu]:
     """The GPUs this process may use, the first one first; none where nvidia-smi is missing or silent."""
-    rows = query_gpus("index", "name", "uuid", "driver_version", "memory.total")
-    found = {(row["index"], row["uuid"]): _gpu(row) for row in rows}
+    readings = query_gpus("index", "name", "uuid", "driver_version", "memory.total")
+    installed = {(reading["index"], reading["uuid"]): _gpu(reading) for reading in readings}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return list(found.values())
+        return list(installed.values())
     wanted = [part.strip() for part in visible.split(",") if part.strip()]
     chosen = [
         gpu
         for part in wanted
-        for (index, uuid), gpu in found.items()
+        for (index, uuid), gpu in installed.items()
         if part == index or uuid.startswith(part)
     ]
     # A name nvidia-smi does not list (a slice of a GPU) tells nothing of the others.
-    return chosen if chosen or not wanted else list(found.values())
+    return chosen if chosen or not wanted else list(installed.values())
 
 
-def _gpu(row: dict[str, str]) -> Gpu:
-    megabytes = row["memory.total"]
+def _gpu(reading: dict[str, str]) -> Gpu:
+    megabytes = reading["memory.total"]
     memory = round(float(megabytes) / 1024, 2) if megabytes.replace(".", "", 1).isdigit() else None
-    return Gpu(name=row["name"], uuid=row["uuid"], driver=row["driver_version"], memory_gb=memory)
+    return Gpu(name=reading["name"], uuid=reading["uuid"], driver=reading["driver_version"], memory_gb=memory)
+
+
+def query_gpus(*fields: str) -> list[dict[str, str]]:
+    """What nvidia-smi says of every GPU, by its own names of fields; nothing where it is missing or fails."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines()]
+    return [dict(zip(fields, parts, strict=True)) for parts in lines if len(parts) == len(fields)]
 
 
 def _packages() -> dict[str, str]:
@@ -122,12 +120,11 @@ def _cpu() -> str:
         return platform.processor() or platform.machine()
 
 
-def _cores() -> int | None:
+def cores() -> int:
     """Cores this process may use, which on a cluster are fewer than the machine has."""
-    try:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count()
+    return os.cpu_count() or 1
 
 
 def _memory_gb() -> float:

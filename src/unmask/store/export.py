@@ -19,7 +19,7 @@ from unmask.errors import UnmaskError
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.index import IndexedTiming, IndexRecord
-from unmask.store.result import AccuracyResult, Environment, Subtask
+from unmask.store.result import AccuracyResult, Environment, Subtask, stderr_key
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
@@ -293,9 +293,7 @@ def _group_results(result: AccuracyResult) -> dict[str, Any]:
 
 def _metric_row(figures: AccuracyResult | Subtask) -> dict[str, Any]:
     metric = str(figures.metric)
-    name, _, filtered = metric.partition(",")
-    error = f"{name}_stderr,{filtered}" if filtered else f"{name}_stderr"
-    return {metric: figures.value, error: figures.stderr}
+    return {metric: figures.value, stderr_key(metric): figures.stderr}
 
 
 def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any]:

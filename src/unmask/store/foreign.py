@@ -18,6 +18,7 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.store.files import make_folder, parse_object, write_atomically
+from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
 SUMMARY = "summary.json"
@@ -292,8 +293,7 @@ def _metric(task: str, metric_of: MetricOf) -> str | None:
 
 
 def _stderr(row: Mapping[str, Any], metric: str) -> float | None:
-    name, _, filtered = metric.partition(",")
-    error = row.get(f"{name}_stderr,{filtered}")
+    error = row.get(stderr_key(metric))
     return float(error) if error is not None and _is_number(error) else None
 
 
