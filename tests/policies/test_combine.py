@@ -40,11 +40,11 @@ def test_the_plan_is_built_by_both(rows: dict[str, Any], layers: dict[str, Any])
 @pytest.mark.parametrize(
     ("rows", "layers", "reason"),
     [
-        (trim(keep=1), reuse(), "keep = 1 trims nothing"),
-        (trim(every=1), reuse(), "every = 1 trims nothing"),
-        (trim(), reuse(k=1), "k = 1 reuses nothing"),
-        (trim(), adaptive(budget=0), "reuses nothing"),
-        (trim(), adaptive(cap=0), "reuses nothing"),
+        (trim(keep=1), reuse(), "because keep = 1 keeps every row; use layer_reuse alone"),
+        (trim(every=1), reuse(), "because every = 1 recomputes every row"),
+        (trim(), reuse(k=1), "because k = 1 recomputes at every step; use trim alone"),
+        (trim(), adaptive(budget=0), "nothing to combine, because its budget or its cap is 0"),
+        (trim(), adaptive(cap=0), "nothing to combine, because its budget or its cap is 0"),
         (trim(keep=0.5), adaptive(), "both probe"),
         (trim(keep=0.5), reuse(layers="first"), "layer 1 is to be reused"),
         (trim(keep=0.5, probe_layer=3), reuse(layers=[2, 5]), "probes at layer 3"),

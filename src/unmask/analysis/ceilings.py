@@ -21,7 +21,7 @@ from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec, DecodeSpec, LayerReuseSpec
+from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 
@@ -48,7 +48,8 @@ def bound_of(entry: Entry, control: Entry | None = None) -> Bound | None:
     spec = spec_of(entry)
     if spec is None or entry.shape is None or set(entry.effect) == {"scoring"}:
         return None
-    spec, accounting = _as_accounted(spec, entry)
+    skipped = spec.layers_skipped(entry.layers or 0) if entry.foreign else None
+    spec, accounting = skipped or (spec, "what the policy skips")
     script = _script(entry, control)
     name = _device(entry)
     try:
@@ -65,15 +66,6 @@ def bound_of(entry: Entry, control: Entry | None = None) -> Bound | None:
 def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -> Ceiling:
     """Configurations of one sweep ask the same again and again."""
     return ceiling_of(msgspec.json.decode(spec, type=AnyPolicySpec), shape, device, script)
-
-
-def _as_accounted(spec: AnyPolicySpec, entry: Entry) -> tuple[AnyPolicySpec, str]:
-    if not entry.foreign or not isinstance(spec, LayerReuseSpec):
-        return spec, "what the policy skips"
-    # Skipping some layers and running the others costs what residual replay costs, whatever is put back.
-    size, layers = spec.size or 0, entry.layers or 0
-    told = f"{size} of {layers} layers skipped on sub-block forwards, all others run"
-    return msgspec.structs.replace(spec, unit="residual"), told
 
 
 def _device(entry: Entry) -> str | None:

@@ -12,9 +12,9 @@ import msgspec
 from unmask.analysis.records import Entry, Group, Timing
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import canonical
-from unmask.spec import AnyPolicySpec, FullSpec, LayerReuseSpec
+from unmask.spec import AnyPolicySpec, known_policy
+from unmask.spec.policy import BASELINE
 
-BASELINE = "baseline"
 USUAL_LAYERS = 28
 """Of the published checkpoints; only for results that do not say how many layers their model has."""
 Result = TypeVar("Result", Entry, Timing)
@@ -22,13 +22,7 @@ Result = TypeVar("Result", Entry, Timing)
 
 def spec_of(result: Entry | Timing) -> AnyPolicySpec | None:
     """The policy as a spec; None where this version does not know it."""
-    if not result.policy:
-        return FullSpec()
-    try:
-        found: AnyPolicySpec = msgspec.convert(result.policy, AnyPolicySpec)
-    except (msgspec.ValidationError, UnmaskError):
-        return None
-    return found
+    return known_policy(result.policy)
 
 
 def behaviour(result: Entry | Timing) -> Hashable:
@@ -74,13 +68,18 @@ def distinct(entries: Iterable[Entry]) -> list[Entry]:
 
 def subset_axis(entries: Iterable[Entry]) -> list[list[Entry]]:
     """Entries that differ in nothing but the layers their policy names, two or more at a time."""
-    found: dict[Hashable, list[Entry]] = defaultdict(list)
+    found: dict[tuple[str, Hashable], list[Entry]] = defaultdict(list)
     for entry in entries:
         spec = spec_of(entry)
-        if isinstance(spec, LayerReuseSpec) and spec.k > 1:
-            rest = {key: value for key, value in entry.policy.items() if key not in ("layers", "size")}
-            found[_frozen([rest, dict(entry.decode)])].append(entry)
-    return [group for group in found.values() if len({_frozen(one.policy["layers"]) for one in group}) > 1]
+        if spec is not None and spec.layer_fields:
+            rest = {key: value for key, value in entry.policy.items() if key not in spec.layer_fields}
+            axis = spec.layer_fields[0]
+            found[axis, _frozen([rest, dict(entry.decode)])].append(entry)
+    return [
+        group
+        for (axis, _), group in found.items()
+        if len({_frozen(entry.policy.get(axis)) for entry in group}) > 1
+    ]
 
 
 def threshold(result: Entry | Timing) -> float | None:

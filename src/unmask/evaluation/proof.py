@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from unmask.cost.effect import Effect as WorkSums
-from unmask.spec import FullSpec, LayerReuseSpec, PolicySpec
+from unmask.spec import PolicySpec
 from unmask.store.result import Effect, PathName
 
 PATHS: tuple[PathName, ...] = ("generation", "scoring")
@@ -65,24 +65,16 @@ class Proof:
 
     def _remark(self, path: str) -> str | None:
         """Why configurations that look different may agree to the last digit."""
-        if not isinstance(self.policy, LayerReuseSpec):
-            return None
-        found = []
-        if self.policy.unit == "output":
-            found.append(
-                "output replay puts back the final hidden states: the layers named make no difference"
-            )
-        if path == "scoring" and self.estimator == "canvas":
-            found.append("canvas has one step to replay: every k above 1 gives the same scores")
-        return "; ".join(found) or None
+        estimator = self.estimator if path == "scoring" else None
+        return "; ".join(self.policy.remarks(estimator)) or None if self.policy else None
 
     def _inactive(self, total: WorkSums, said: list[str]) -> str | None:
-        if self.policy is None or isinstance(self.policy, FullSpec):
+        if self.policy is None or self.policy.is_baseline:
             return None
         if total.reuse_fraction > 0:
             return None
-        if isinstance(self.policy, LayerReuseSpec) and self.policy.k == 1:
-            return "k=1 never reuses: this is the baseline under another name"
+        if self.policy.dead:
+            return f"{self.policy.dead}: this is the baseline under another name"
         if said:
             return said[0]
         block, sub = total.kinds["block"].forwards, total.kinds["sub"].forwards

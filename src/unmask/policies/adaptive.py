@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from unmask.engine.policy import StepView
 from unmask.engine.step_plan import Op, StepPlan, Unit
+from unmask.errors import UnmaskError
 from unmask.spec import AdaptiveSpec
 
 
@@ -31,6 +32,12 @@ class Adaptive:
         reused = self._reusable(view) if view.kind.value in self.on else set()
         ops = tuple(Op.REPLAY if layer in reused else Op.REFRESH for layer in range(view.layers))
         return StepPlan(ops, self.unit, merge=False, drift=True)
+
+    def refuse_probe(self, layer: int) -> None:  # noqa: ARG002 (whichever it is)
+        """Drift is measured at every layer, which a choice of rows would disturb."""
+        raise UnmaskError(
+            "adaptive reuse and trim with keep > 0 both probe and would disturb each other; set keep = 0."
+        )
 
     def _reusable(self, view: StepView) -> set[int]:
         calm = [

@@ -3,16 +3,14 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-import msgspec
+from functools import lru_cache, partial
 
 from unmask.cost import Device, Ledger, ModelShape, least_seconds, total_price
 from unmask.engine.policy import Full
 from unmask.policies.layer_reuse import chosen_layers
 from unmask.policies.registry import make_policy
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AdaptiveSpec, AnyPolicySpec, CombineSpec, FullSpec, LayerReuseSpec, TrimSpec
+from unmask.spec import AnyPolicySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ def ceiling_of(spec: AnyPolicySpec, shape: ModelShape, device: Device, script: S
         flops_saved=1 - less.flops / full.flops,
         bytes_saved=1 - less.bytes / full.bytes,
         speedup=least_seconds(baseline, shape, device) / least_seconds(reduced, shape, device),
-        dead=_why_dead(spec) or (_never_met(spec) if less == full else None),
+        dead=spec.dead or (spec.unmet if less == full else None),
     )
 
 
@@ -47,43 +45,9 @@ def _baseline(layers: int, script: Script) -> Ledger:
     return rehearse(Full(), layers, script)
 
 
-def _why_dead(spec: AnyPolicySpec) -> str | None:
-    if isinstance(spec, FullSpec):
-        return "it is the baseline"
-    if isinstance(spec, LayerReuseSpec) and spec.k == 1:
-        return "k = 1 recomputes at every step"
-    if isinstance(spec, TrimSpec) and (spec.keep == 1 or spec.every == 1):
-        return (
-            "keep = 1 keeps every row" if spec.keep == 1 else "every = 1 recomputes every row at every step"
-        )
-    if isinstance(spec, AdaptiveSpec) and (spec.budget == 0 or spec.cap == 0):
-        return "its budget or its cap is 0"
-    return None
-
-
-def _never_met(spec: AnyPolicySpec) -> str:
-    if isinstance(spec, LayerReuseSpec):
-        return f"no step of kind {' or '.join(spec.on)} comes late enough in a block to be replayed"
-    return "no step of this decoding meets its conditions"
-
-
 def canonical(spec: AnyPolicySpec, layers: int) -> object:
-    """Equal for two specs only when they must decode alike."""
-    if _why_dead(spec):
-        return "baseline"
-    if isinstance(spec, LayerReuseSpec):
-        # Output replay puts back the final hidden states, so it is the same whatever layers it names.
-        chosen = None if spec.unit == "output" else chosen_layers(spec, layers)
-        # A step whose number k divides computes anyway, warm-up or not.
-        warmup = spec.warmup + (spec.warmup % spec.k == 0)
-        return spec.unit, spec.k, frozenset(spec.on), warmup, chosen
-    if isinstance(spec, TrimSpec):
-        return "trim", spec.keep, spec.every, spec.probe_layer if spec.keep else None
-    if isinstance(spec, AdaptiveSpec):
-        return msgspec.structs.replace(spec, on=tuple(sorted(set(spec.on))))
-    if isinstance(spec, CombineSpec):
-        return canonical(spec.rows, layers), canonical(spec.layers, layers)
-    return msgspec.json.encode(spec, order="deterministic")
+    """Equal for two specs only when they must decode alike in a model of this depth."""
+    return spec.canonical(partial(chosen_layers, layers=layers))
 
 
 def equal_by_construction(specs: Sequence[AnyPolicySpec], layers: int) -> list[list[int]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from unmask.engine.policy import StepView
 from unmask.engine.step_plan import FULL, Op, StepPlan, Unit
+from unmask.errors import UnmaskError
 from unmask.policies.calibration import calmest_layers
 from unmask.policies.subsets import listed_layers, named_subset
 from unmask.spec import LayerReuseSpec
@@ -37,6 +38,15 @@ class LayerReuse:
         if view.kind.value in self.on and view.step >= self.warmup and view.step % self.k:
             return self.replay
         return self.refresh
+
+    def refuse_probe(self, layer: int) -> None:
+        """The layers below the probed one must compute."""
+        lowest = next(index for index, op in enumerate(self.refresh.ops) if op is not Op.COMPUTE)
+        if lowest < layer:
+            raise UnmaskError(
+                f"trim probes at layer {layer}, so the layers below must compute, but layer {lowest} is "
+                "to be reused; reuse higher layers, lower probe_layer, or set keep = 0."
+            )
 
 
 def chosen_layers(spec: LayerReuseSpec, layers: int) -> tuple[int, ...]:

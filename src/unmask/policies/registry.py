@@ -30,7 +30,7 @@ MAKERS: dict[type[PolicySpec], Callable[[Any, int], Policy]] = {
     LayerReuseSpec: LayerReuse.of,
     TrimSpec: Trim.of,
     AdaptiveSpec: Adaptive.of,
-    CombineSpec: Combine.of,
+    CombineSpec: lambda spec, layers: Combine.of(spec, _made(spec.rows, layers), _made(spec.layers, layers)),
     CustomSpec: lambda spec, layers: _custom(spec),  # noqa: ARG005
 }
 
@@ -47,14 +47,18 @@ def make_policy(policy: Policy | AnyPolicySpec | Mapping[str, Any] | None, layer
     if policy is None:
         return Full()
     if isinstance(policy, PolicySpec | Mapping):
-        spec = policy_spec(policy)
-        return MAKERS[type(spec)](spec, layers)
+        made: Policy = _made(policy_spec(policy), layers)
+        return made
     if not _plans(policy):
         raise UnmaskError(
             f"{policy!r} is no policy; give a spec such as {{'kind': 'layer_reuse', 'k': 2}}, or an object with "
             "a method plan(view)."
         )
     return policy
+
+
+def _made(spec: PolicySpec, layers: int) -> Any:
+    return MAKERS[type(spec)](spec, layers)
 
 
 def _custom(spec: CustomSpec) -> Policy:

@@ -3,11 +3,13 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
+
+import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.policies.registry import policy_spec
-from unmask.spec import AnyPolicySpec
+from unmask.spec import AnyPolicySpec, PolicySpec
 
 FORMS = 'layer_reuse:k=2,layers=middle,on=sub+block, or {"kind": "trim"}, or a .toml or .json file'
 
@@ -52,13 +54,23 @@ def _short_form(text: str) -> dict[str, Any]:
         name, equals, value = part.partition("=")
         if not equals:
             raise UnmaskError(f"The policy {text!r} cannot be read at {part!r}; write {FORMS}.")
-        values[name.strip()] = _value(name.strip(), value.strip())
+        values[name.strip()] = _value(_field_type(values["kind"], name.strip()), value.strip())
     return values
 
 
-def _value(name: str, text: str) -> Any:
-    """A list where the field holds one (`on`, `layers` with digits), else what msgspec can convert."""
-    is_list = name == "on" or (name == "layers" and text[:1].isdigit())
+def _field_type(kind: str, name: str) -> Any:
+    """The type of a policy's field; str where there is no such policy or field, which is reported later."""
+    structs: dict[Any, type[PolicySpec]] = {
+        struct.__struct_config__.tag: struct for struct in get_args(AnyPolicySpec)
+    }
+    fields = msgspec.structs.fields(structs[kind]) if kind in structs else ()
+    return next((field.type for field in fields if field.name == name), str)
+
+
+def _value(field_type: Any, text: str) -> Any:
+    """A list where the field holds one (where it may also hold a word: if there is a digit), else the text as it is."""
+    may_be_list = any(get_origin(part) is tuple for part in get_args(field_type))
+    is_list = get_origin(field_type) is tuple or (may_be_list and text[:1].isdigit())
     if not is_list:
         return text
     return [int(part) if part.isdigit() else part for part in text.split("+")]

@@ -7,7 +7,7 @@ from unmask.analysis.likeness import acts, distinct, spec_of, threshold
 from unmask.analysis.records import Entry
 from unmask.analysis.words import counted, in_percent, join_words, points, span
 from unmask.report.document import ExperimentPart, Line, TaskPart, best_point
-from unmask.spec import LayerReuseSpec
+from unmask.spec import PolicySpec
 
 SIGNIFICANT = 0.05
 
@@ -22,12 +22,7 @@ def leading(part: ExperimentPart) -> list[str]:
         return []
     sets = "; ".join(", ".join(names) for names in found)
     some = next(iter(found.items()))
-    unit = _unit(some[1], some[0][0])
-    reason = (
-        "putting back a layer's output makes the logits those of the last computed step, whichever layers are named"
-        if unit == "output"
-        else "their policies come to the same plan at every step"
-    )
+    reason = _why_alike(some[1], some[0][0])
     distinct = {name: names for names in found for name in names}
     configurations = {line.name for task in part.tasks for line in task.lines if acts(line.entry)}
     different = len({distinct.get(name, (name,)) for name in configurations})
@@ -224,10 +219,10 @@ def _figures(lines: Iterable[Line]) -> str:
     return "; ".join(f"{figure} for {join_words(names)}" for figure, names in told.items())
 
 
-def _unit(task: TaskPart, name: str) -> str | None:
+def _why_alike(task: TaskPart, name: str) -> str:
     entry = task.group.entry(name)
     spec = spec_of(entry) if entry else None
-    return spec.unit if isinstance(spec, LayerReuseSpec) else None
+    return (spec or PolicySpec()).why_alike
 
 
 def _by_threshold(task: TaskPart, point: Point) -> bool:

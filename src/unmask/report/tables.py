@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unmask.analysis.likeness import acts
+from unmask.analysis.likeness import acts, spec_of
 from unmask.analysis.verdict import Answer
 from unmask.analysis.words import MISSING, TIMES, count, duration, in_percent, probability, rate, span, times
 from unmask.report.document import Document, ExperimentPart, Line, TaskPart, best_point
+from unmask.spec import PolicySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,6 @@ def _answer(part: ExperimentPart, task: TaskPart) -> Answer | None:
     return judged.answer if judged and judged.criteria.task == task.group.task else None
 
 
-PREFERRED = ("k", "layers")
 KNOWN_ORDER = {"first": 0, "middle": 1, "last": 2}
 
 
@@ -332,7 +332,7 @@ def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[Line]]]:
         varying = _varying(lines)
         if len(varying) < 2:
             continue
-        axes = _axes(varying)
+        axes = _axes(varying, spec_of(lines[0].entry))
         rest = [name for name in varying if name not in axes]
         facets: dict[Hashable, list[Line]] = {}
         for line in lines:
@@ -353,10 +353,11 @@ def _varying(lines: Iterable[Line]) -> list[str]:
     return [name for name, found in values.items() if len(found) > 1]
 
 
-def _axes(varying: list[str]) -> tuple[str, str]:
-    if all(name in varying for name in PREFERRED):
-        return PREFERRED
-    return varying[0], varying[1]
+def _axes(varying: list[str], spec: PolicySpec | None) -> tuple[str, str]:
+    """The two fields that the policy names, if both vary, else the first two that do."""
+    preferred = [name for name in spec.axes if name in varying] if spec else []
+    first, second = preferred if len(preferred) == 2 else varying[:2]
+    return first, second
 
 
 def _settings(line: Line) -> dict[str, Any]:

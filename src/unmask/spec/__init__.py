@@ -11,6 +11,7 @@ from unmask.spec.policy import (
     LayerReuseSpec,
     PolicySpec,
     TrimSpec,
+    known_policy,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "PolicySpec",
     "TrimSpec",
     "build",
+    "known_policy",
 ]

@@ -1,6 +1,13 @@
-"""Reuse policies as data: a tagged union, one struct a policy. What each does lives in `unmask.policies`."""
+"""Reuse policies as data: a tagged union, one struct a policy. What each does lives in `unmask.policies`.
 
-from typing import Any, Literal
+Whatever else somebody wants to know of a policy (why it cannot act, which of its settings are the same, what to
+call it in a sentence) is asked of its spec, so that a new policy is told apart nowhere else. A new policy is one
+struct here, named in the union at the end; one file in `unmask.policies`; one line of its registry; and one
+heading in docs/policies.md.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -19,16 +26,92 @@ class PolicySpec(
     tag_field="kind",
     omit_defaults=False,
 ):
-    """What all policy specs share: they are frozen, refuse unknown fields and are told apart by `kind`."""
+    """What all policy specs share: they are frozen, refuse unknown fields and are told apart by `kind`.
+
+    The answers given here are those of a policy about which there is nothing special to say.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ()
+    """The two fields that span a table of configurations best, where both vary."""
+
+    @property
+    def dead(self) -> str | None:
+        """Why the policy cannot save anything, whatever is decoded; None where it can."""
+        return None
+
+    @property
+    def unmet(self) -> str:
+        """Why the policy saved nothing in a decoding, although it could have."""
+        return "no step of this decoding meets its conditions"
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it does not even claim to act."""
+        return False
+
+    @property
+    def short_name(self) -> str | None:
+        """What to call all configurations of this policy that save alike; None: nothing but their own names."""
+        return None
+
+    @property
+    def layer_fields(self) -> tuple[str, ...]:
+        """Fields that say which layers are meant and nothing else: the axis of subsets. Empty where there is none."""
+        return ()
+
+    @property
+    def why_alike(self) -> str:
+        """Why configurations of this policy that are written otherwise decode alike."""
+        return "their policies come to the same plan at every step"
+
+    def remarks(self, estimator: str | None) -> list[str]:  # noqa: ARG002 (an answer for most policies)
+        """Why configurations that look different may agree to the last digit; `estimator` is set for scores."""
+        return []
+
+    def layers_skipped(self, layers: int) -> "tuple[AnyPolicySpec, str] | None":  # noqa: ARG002
+        """A spec that costs what skipping the named layers would, and that in words; None where no layers are named."""
+        return None
+
+    @property
+    def older_names(self) -> dict[str, Any]:
+        """The settings that older scripts knew, by the names of their summary.json files."""
+        return {"reuse_k": None, "layer_subset": None}
+
+    def canonical(self, chosen: "ChosenLayers") -> object:
+        """Equal for two specs only when they must decode alike on the model whose layers `chosen` knows."""
+        return BASELINE if self.dead else self._behaviour(chosen)
+
+    def _behaviour(self, chosen: "ChosenLayers") -> object:  # noqa: ARG002
+        return msgspec.json.encode(self, order="deterministic")
+
+
+BASELINE = "baseline"
+"""The canonical form of every policy that cannot act."""
 
 
 class FullSpec(PolicySpec, frozen=True, kw_only=True, tag="full"):
     """The baseline: everything is computed."""
 
+    @property
+    def dead(self) -> str | None:
+        """There is nothing that it could do."""
+        return "it is the baseline"
+
+    @property
+    def is_baseline(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def older_names(self) -> dict[str, Any]:
+        """Older scripts wrote a period of 1."""
+        return {"reuse_k": 1, "layer_subset": None}
+
 
 class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
     """Some layers run only every k-th denoising step of a block; in between their last result is put back."""
 
+    axes: ClassVar[tuple[str, ...]] = ("k", "layers")
     k: int = 2
     """Recompute period; 1 never reuses."""
     layers: str | tuple[int | str, ...] = "middle"
@@ -71,6 +154,68 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
         if self.share is not None and not 0 < self.share < 1:
             raise UnmaskError(f"share is {self.share}; it must lie between 0 and 1.")
 
+    @property
+    def dead(self) -> str | None:
+        """A period of one step leaves nothing to put back."""
+        return "k = 1 recomputes at every step" if self.k == 1 else None
+
+    @property
+    def unmet(self) -> str:
+        """The step kinds that it waits for."""
+        return f"no step of kind {' or '.join(self.on)} comes late enough in a block to be replayed"
+
+    @property
+    def short_name(self) -> str | None:
+        """The period decides what is saved."""
+        return f"k = {self.k}"
+
+    @property
+    def layer_fields(self) -> tuple[str, ...]:
+        """The layers and how many of them, unless none is ever reused."""
+        return () if self.dead else ("layers", "size")
+
+    @property
+    def why_alike(self) -> str:
+        """Output replay does not depend on the layers."""
+        if self.unit == "output":
+            return (
+                "putting back a layer's output makes the logits those of the last computed step, "
+                "whichever layers are named"
+            )
+        return super().why_alike
+
+    def remarks(self, estimator: str | None) -> list[str]:
+        """Output replay does not depend on the layers, nor canvas on the period."""
+        found = []
+        if self.unit == "output":
+            found.append(
+                "output replay puts back the final hidden states: the layers named make no difference"
+            )
+        if estimator == "canvas":
+            found.append("canvas has one step to replay: every k above 1 gives the same scores")
+        return found
+
+    def layers_skipped(self, layers: int) -> "tuple[AnyPolicySpec, str] | None":
+        """Skipping some layers and running the others costs what residual replay costs, whatever is put back."""
+        words = f"{self.size or 0} of {layers} layers skipped on sub-block forwards, all others run"
+        return msgspec.structs.replace(self, unit="residual"), words
+
+    @property
+    def older_names(self) -> dict[str, Any]:
+        """The period and the layers."""
+        return {"reuse_k": self.k, "layer_subset": self.layers}
+
+    def _behaviour(self, chosen: "ChosenLayers") -> object:
+        # Output replay puts back the final hidden states, so it is the same whatever layers it names.
+        layers = None if self.unit == "output" else chosen(self)
+        # A step whose number k divides computes anyway, warm-up or not.
+        warmup = self.warmup + (self.warmup % self.k == 0)
+        return self.unit, self.k, frozenset(self.on), warmup, layers
+
+
+ChosenLayers = Callable[[LayerReuseSpec], tuple[int, ...]]
+"""Says which layers a spec means in the model at hand (`policies.layer_reuse.chosen_layers`)."""
+
 
 class TrimSpec(PolicySpec, frozen=True, kw_only=True, tag="trim"):
     """Full-block steps push only the rows through that need it; the others keep their keys."""
@@ -90,6 +235,16 @@ class TrimSpec(PolicySpec, frozen=True, kw_only=True, tag="trim"):
             raise UnmaskError(f"every is {self.every}; it must be at least 1, or left out.")
         if self.probe_layer < 1:
             raise UnmaskError(f"probe_layer is {self.probe_layer}; it must be at least 1.")
+
+    @property
+    def dead(self) -> str | None:
+        """It must leave out some row at some step."""
+        if self.keep == 1:
+            return "keep = 1 keeps every row"
+        return "every = 1 recomputes every row at every step" if self.every == 1 else None
+
+    def _behaviour(self, chosen: ChosenLayers) -> object:  # noqa: ARG002
+        return "trim", self.keep, self.every, self.probe_layer if self.keep else None
 
 
 class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):
@@ -115,12 +270,23 @@ class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):
         if self.cap < 0:
             raise UnmaskError(f"cap is {self.cap}; it must not be negative.")
 
+    @property
+    def dead(self) -> str | None:
+        """It must be allowed to reuse some layer at some step."""
+        return "its budget or its cap is 0" if self.budget == 0 or self.cap == 0 else None
+
+    def _behaviour(self, chosen: ChosenLayers) -> object:  # noqa: ARG002
+        return msgspec.structs.replace(self, on=tuple(sorted(set(self.on))))
+
 
 class CombineSpec(PolicySpec, frozen=True, kw_only=True, tag="combine"):
     """Rows chosen by one policy, layers by another, in one plan."""
 
     rows: TrimSpec
     layers: LayerReuseSpec | AdaptiveSpec
+
+    def _behaviour(self, chosen: ChosenLayers) -> object:
+        return self.rows.canonical(chosen), self.layers.canonical(chosen)
 
 
 class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):
@@ -132,3 +298,14 @@ class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):
 
 
 AnyPolicySpec = FullSpec | LayerReuseSpec | TrimSpec | AdaptiveSpec | CombineSpec | CustomSpec
+
+
+def known_policy(values: Mapping[str, Any]) -> AnyPolicySpec | None:
+    """The spec of a stored policy, the baseline for an empty one; None where this version does not know it."""
+    if not values:
+        return FullSpec()
+    try:
+        spec: AnyPolicySpec = msgspec.convert(values, AnyPolicySpec)
+    except (msgspec.ValidationError, UnmaskError):
+        return None
+    return spec

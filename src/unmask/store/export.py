@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
+from unmask.spec import PolicySpec, known_policy
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.index import IndexedTiming, IndexRecord
@@ -298,11 +299,10 @@ def _metric_row(figures: AccuracyResult | Subtask) -> dict[str, Any]:
 
 def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any]:
     policy, decode = result.identity.get("policy") or {}, result.identity.get("decode") or {}
-    reuses = policy.get("kind") == "layer_reuse"
+    spec = known_policy(policy)
     return {
         "model_path": result.model.checkpoint,
-        "reuse_k": policy.get("k") if reuses else None if policy.get("kind", "full") != "full" else 1,
-        "layer_subset": policy.get("layers") if reuses else None,
+        **(spec or PolicySpec()).older_names,
         "use_block_cache": decode.get("block_cache"),
         "show_speed": True,
         "experiment_name": experiment,

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from unmask.analysis.ceilings import Bound, bound_of
 from unmask.analysis.guards.finding import Finding, guard
-from unmask.analysis.likeness import acts, behaviour, subset_axis, threshold
+from unmask.analysis.likeness import acts, behaviour, spec_of, subset_axis, threshold
 from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics import (
@@ -95,7 +95,8 @@ def _bounds_of_imports(group: Group) -> list[Finding]:
 def _bound_figures(known: list[tuple[Entry, Bound]]) -> str:
     by_period: dict[str, float] = {}
     for entry, bound in known:
-        name = f"k = {entry.policy['k']}" if "k" in entry.policy else entry.configuration
+        spec = spec_of(entry)
+        name = (spec.short_name if spec else None) or entry.configuration
         by_period[name] = max(bound.speedup, by_period.get(name, 0.0))
     return ", ".join(f"{speedup:.2f}x ({name})" for name, speedup in by_period.items())
 
@@ -224,7 +225,9 @@ def _subset_finding(
     figures = ", ".join(f"{entry.configuration} {percent(entry.value)}" for entry in entries)
     halves = [(interval.high - interval.low) / 2 for interval in intervals if interval is not None]
     error = f", less than their error of {points(max(halves))}" if halves and apart else ""
-    reason = "; under `output` they are equal by construction" if by_construction else ""
+    unit = entries[0].policy.get("unit")
+    under = f"under `{unit}` " if unit else ""
+    reason = f"; {under}they are equal by construction" if by_construction else ""
     sentence = f"{group.name}: {figures} differ by {points(apart)} at most{error}{reason}."
     if not apart:
         sentence = f"{group.name}: {join_words(entry.configuration for entry in entries)} are equal{reason}."
