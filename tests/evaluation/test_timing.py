@@ -48,22 +48,22 @@ def model(text_model: Path) -> Any:
 def time_all(
     model: Any, task: str, repeats: int = 2, progress: Callable[[int, int], None] | None = None
 ) -> Any:
-    from unmask.evaluation import timing_run
+    from unmask.evaluation import timing
     from unmask.evaluation.harness import Options
     from unmask.evaluation.task_data import load_tasks
 
     loaded = load_tasks([task], None, 2)
     identity = identity_of(task, repeats)
-    return timing_run.time_all(model, loaded, Options(limit=2), identity, progress or (lambda *_: None))
+    return timing.time_all(model, loaded, Options(limit=2), identity, progress or (lambda *_: None))
 
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The k of every configuration in the order in which they ran; the work is really done."""
-    from unmask.evaluation import timing_run
+    from unmask.evaluation import timing
 
     seen: list[int] = []
-    make = timing_run._runner
+    make = timing._runner
 
     def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
         once = make(path, lm, requests, settings, task)
@@ -74,7 +74,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return counted
 
-    monkeypatch.setattr(timing_run, "_runner", runner)
+    monkeypatch.setattr(timing, "_runner", runner)
     return seen
 
 
@@ -121,7 +121,7 @@ def test_equal_configurations_answer_alike_and_others_may_not(model: Any) -> Non
 def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], answers: Any = None) -> None:
     """Configurations whose rounds take what the test says, the warm-up a hundred seconds."""
     from unmask.cost.effect import Effect
-    from unmask.evaluation import timing_run
+    from unmask.evaluation import timing
 
     def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
         k = settings["policy"]["k"]
@@ -137,7 +137,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
 
         return once
 
-    monkeypatch.setattr(timing_run, "_runner", runner)
+    monkeypatch.setattr(timing, "_runner", runner)
 
 
 def test_speed_ups_are_ratios_of_the_time_for_a_token_within_a_round(
