@@ -91,14 +91,12 @@ def test_a_timing_run(model: Any, turns: list[int], task: str, path: str) -> Non
         assert len(one.seconds) == 3
         assert min(one.seconds) > 0
         assert one.requests == found.prompts
-        assert one.interval.low <= one.interval.high
     control = found.configurations["k1"]
     speedup = control.speedup
     assert (speedup.median, speedup.low, speedup.high) == (1.0, 1.0, 1.0)
     assert control.effect.reuse_fraction == 0
     assert found.configurations["k2"].effect.reuse_fraction > 0
-    assert found.conditions.load_before >= 0
-    assert found.peak_memory.bytes > 0
+    assert found.peak_memory.of == "process"
 
 
 def test_only_accepted_tokens_are_counted(model: Any) -> None:
@@ -151,6 +149,7 @@ def test_speed_ups_are_ratios_of_the_time_for_a_token_within_a_round(
     assert found["k3"].speedup.median == 2.0
     assert found["k2"].seconds == [2.0, 4.0, 3.0]
     assert found["k2"].tokens_per_second == 10.0
+    assert (found["k2"].interval.low, found["k2"].interval.high) == (7.5, 15.0)
 
 
 def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
