@@ -20,7 +20,7 @@ def grid() -> dict[tuple[int, str], Any]:
         pytest.skip("this version ships no embedded model")
     from unmask.evaluation.harness import Options
     from unmask.evaluation.lm import UnmaskLM
-    from unmask.evaluation.run import evaluate
+    from unmask.evaluation.results import evaluate
     from unmask.evaluation.task_data import load_tasks
     from unmask.loading import load
 
