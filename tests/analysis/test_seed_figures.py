@@ -11,7 +11,7 @@ from seed_figures import AFTER_THE_FIX, PUBLISHED, Figure, path_of, summary
 
 from unmask.analysis.foreign import foreign_table
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.records import Table
+from unmask.analysis.table import Table
 from unmask.analysis.verdict import verdict
 from unmask.cli.check import check
 from unmask.evaluation.catalogue import metric_of

@@ -29,22 +29,6 @@ CHANGES = (
     ("[[tasks]]", "[evaluation]\nbatch_size = 1\n\n[[tasks]]"),
 )
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_TOKEN": TOKEN, "TQDM_DISABLE": "1"}
-OF_A_RESULT = {
-    *(
-        "schema",
-        "id",
-        "kind",
-        "identity",
-        "attempt",
-        "task",
-        "metric",
-        "value",
-        "stderr",
-        "rows",
-        "rows_of_the_set",
-    ),
-    *("metrics", "subtasks", "effect", "answers", "speed", "seconds", "finished", "model", "environment"),
-}
 
 
 def unmask(*arguments: object) -> Result:
@@ -125,7 +109,6 @@ def test_a_second_run_finds_nothing_to_do(swept: Swept) -> None:
 @pytest.mark.parametrize("name", ["baseline", "trim_0.0"])
 def test_a_result_is_whole(swept: Swept, name: str) -> None:
     folder, result = swept.folder(name), swept.result(name)
-    assert OF_A_RESULT.issubset(result)
     assert (result["rows"], result["rows_of_the_set"], result["attempt"]) == (ROWS, 600, "0001")
     assert result["metric"] == "exact_match,strict-match"
     assert result["value"] == result["metrics"]["exact_match,strict-match"]
@@ -167,7 +150,6 @@ def test_the_timing_run_has_both_by_turns(swept: Swept) -> None:
     assert all(len(one["seconds"]) == 2 for one in measured.values())
     assert measured["trim_0.0"]["effect"]["reuse_fraction"] > 0
     assert not (swept.folder("timing").folder / "summary.json").exists()
-    assert "speed" not in result
 
 
 def test_no_token_is_written_down(swept: Swept) -> None:

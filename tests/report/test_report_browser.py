@@ -14,9 +14,8 @@ from invented_store import write_store
 
 from unmask.lab.outcomes import write_report
 from unmask.report.document import Document
-from unmask.report.flips import flips_of
 from unmask.report.gather import gather
-from unmask.report.replays import with_replays
+from unmask.report.samples import flips_of, with_replays
 from unmask.store import Store
 
 if TYPE_CHECKING:

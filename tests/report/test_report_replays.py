@@ -21,7 +21,7 @@ from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 from unmask.report.document import Document
 from unmask.report.gather import gather
-from unmask.report.replays import choose, with_replays
+from unmask.report.samples import choose, with_replays
 from unmask.spec.lock import Lock, as_text
 from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store import RunFolder, Store, canonical

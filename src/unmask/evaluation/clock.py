@@ -72,7 +72,7 @@ class Scoring:
     """Target tokens."""
     forwards: int = 0
     rows: int = 0
-    """Rows fed in these forwards, before anything was skipped."""
+    """Rows of these forwards, before a policy skipped any."""
     seconds: float = 0.0
 
     def summary(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Meter:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time something that is no decoding."""
+        """Time something outside the clock."""
         start = self.clock()
         try:
             yield
@@ -104,7 +104,7 @@ class Meter:
             self.phases[name] = self.phases.get(name, 0.0) + self.clock() - start
 
     def timed(self, events: Events) -> Events:
-        """Pass events on; only the time until each one comes is counted, not what is done with it."""
+        """Pass events on. The clock runs while the next event is awaited, not while the caller works on it."""
         total = self.decoding
         while True:
             start = self.clock()
@@ -135,7 +135,7 @@ class Meter:
         return answer
 
     def summary(self) -> dict[str, Any]:
-        """Everything, with what was not done left out."""
+        """All counts, times and rates. A path that no request took is left out."""
         parts: dict[str, Any] = {"seconds_outside_the_clock": dict(self.phases)}
         if self.decoding.requests:
             parts["decoding"] = self.decoding.summary()
@@ -198,7 +198,7 @@ def _load() -> float:
 
 
 def _cpu_seconds() -> dict[int, float]:
-    """CPU seconds of every process but this one, as far as they may be seen."""
+    """CPU seconds of every process but this one, as far as this user may see them."""
     seconds = {}
     for process in psutil.process_iter(["cpu_times"]):
         times = process.info["cpu_times"]

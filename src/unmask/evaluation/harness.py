@@ -1,4 +1,4 @@
-"""Puts loaded tasks to a model by lm-eval's rules: to a real one for its results, or to one that only listens.
+"""Puts loaded tasks to a model the way lm-eval does: to a real one for its results, or to one that only listens.
 
 What lm-eval's `simple_evaluate` does around `evaluate` is done here, with its seeds, except that it also
 spends ten seconds describing the machine. What the results mean is not known here.

@@ -89,13 +89,13 @@ class UnmaskLM(TemplateLM):
         self._chat = False
         self.journal = journal or Journal()
         self.details: dict[tuple[str, int, int], tuple[int, str]] = {}
-        """Accepted tokens and the end of each generation, by task, row and number."""
+        """Accepted tokens and the finish reason of each generation, by task, sample and number of the draw."""
 
-    # What lm-eval asks about the model.
+    # What lm-eval wants to know about the model.
 
     @property
     def eot_token_id(self) -> int:
-        """The token that ends a text; stands in front of texts that have no context."""
+        """The token that ends a text. It also stands in front of texts that have no context."""
         if not self.engine.config.stop_tokens:
             raise UnmaskError(
                 "The checkpoint names no end token, so texts without a context cannot be scored."
@@ -114,22 +114,22 @@ class UnmaskLM(TemplateLM):
 
     @property
     def tokenizer_name(self) -> str:
-        """Names the tokenizer by its content."""
+        """The name of the tokenizer, which holds a hash of its content."""
         folder = self._folder()
         return f"{folder.name}-{file_sha256(folder / TOKENIZER_FILE)[:16]}"
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Ids of a text; a rendered chat brings its own special tokens."""
+        """Ids of a text. Special tokens are added unless the text is a chat, whose template writes its own."""
         special = not self._chat if add_special_tokens is None else add_special_tokens
         return self.engine.tokenizer.encode(string, special=special)
 
     def apply_chat_template(
         self, chat_history: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """A chat as text; without a generation prompt the last message is the answer's beginning, left open.
+        """A chat as text. Without a generation prompt the last message is the beginning of the answer.
 
         The line break at the end of such a beginning is left to the model: mbpp_instruct's extractor takes
-        the first word after the fence for a language unless the answer starts with one.
+        the first word after the fence for a language unless the answer starts with a line break.
         """
         self._chat = True
         messages = [dict(message) for message in chat_history]
@@ -163,7 +163,7 @@ class UnmaskLM(TemplateLM):
             "speed": {**self.meter.summary(), "peak_memory": msgspec.to_builtins(peak_memory(self.engine))},
         }
 
-    # What lm-eval asks of the model.
+    # What lm-eval wants the model to do.
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
         """Answers in the order of the requests."""
@@ -212,7 +212,7 @@ class UnmaskLM(TemplateLM):
     def loglikelihood(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """Log likelihood of each continuation, and whether the model would write it."""
+        """Log likelihood of each continuation, and whether the model would write it by itself."""
         with self.meter.phase("tokenising"):
             pairs = [(request.args, *self.encoded(*request.args)) for request in requests]
         return self._scored(pairs, [_task_name(request) for request in requests], disable_tqdm)
@@ -223,7 +223,7 @@ class UnmaskLM(TemplateLM):
         return self._scored(requests, [""] * len(requests), disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Log likelihood of whole texts, window by window, every token once."""
+        """Log likelihood of whole texts. They are scored window by window, and every token counts once."""
         pairs: list[Pair] = []
         owners: list[int] = []
         for place, request in enumerate(requests):
@@ -245,7 +245,7 @@ class UnmaskLM(TemplateLM):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return totals
 
-    # How it is done.
+    # How that is done.
 
     def _request(self, request: Instance) -> GenerationRequest:
         context, arguments = request.args
@@ -258,7 +258,7 @@ class UnmaskLM(TemplateLM):
         return GenerationRequest(tuple(ids), decode_settings(arguments, self.decode, self.engine))
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Ids of both; spaces between them belong to the continuation, and an end token to an empty context."""
+        """Ids of both. Spaces between them belong to the continuation; an empty context becomes the end token."""
         if context:
             prefix, target = self._encode_pair(context, continuation)
         else:
@@ -320,7 +320,7 @@ def _task_name(request: Instance) -> str:
 
 
 def _generation_keys(requests: Sequence[Instance]) -> list[str]:
-    """A key for each request; equal requests of a task are told apart by counting."""
+    """A key for each request; equal requests of a task are numbered, so that their keys differ."""
     seen: Counter[str] = Counter()
     keys = []
     for request in requests:
@@ -336,7 +336,7 @@ def _group_key(group: PrefixGroup, requests: Sequence[ScoreRequest], names: Sequ
 
 
 def _as_decode_spec(decode: DecodeSpec | Mapping[str, Any] | None, settings: dict[str, Any]) -> DecodeSpec:
-    """Settings of their own or as model arguments, such as threshold=0.9."""
+    """Decode settings as a spec or a table, with model arguments such as threshold=0.9 put over them."""
     if "max_gen_toks" in settings:
         settings["max_new_tokens"] = settings.pop("max_gen_toks")
     if isinstance(decode, DecodeSpec):
@@ -352,7 +352,7 @@ def _as_policy(policy: AnyPolicySpec | Mapping[str, Any] | str | None) -> AnyPol
 
 
 def _as_batch_size(batch_size: int | str | None) -> int:
-    """Rows together; lm-eval's `auto` takes the engine's default."""
+    """Requests that decode together; lm-eval's `auto` takes the engine's default."""
     if batch_size is None or str(batch_size).startswith("auto"):
         return DEFAULT_BATCH
     try:
@@ -365,7 +365,7 @@ def _as_batch_size(batch_size: int | str | None) -> int:
 
 
 class RequestBar:
-    """One bar on standard error; the longest requests come first, so the time left is an upper guess."""
+    """A bar on standard error. The longest requests come first, so the time left is rather too long than too short."""
 
     def __init__(self, total: int, what: str, disable: bool) -> None:
         self.start = time.perf_counter()
@@ -373,7 +373,7 @@ class RequestBar:
         self.bar = tqdm(total=total, desc=what, disable=disable, dynamic_ncols=True)
 
     def advance(self, requests: int, tokens: int = 0) -> None:
-        """Some more requests are done."""
+        """Show that so many more requests are done."""
         self.tokens += tokens
         if self.tokens and not self.bar.disable:
             speed = self.tokens / max(time.perf_counter() - self.start, 1e-9)

@@ -1,24 +1,127 @@
-"""Which samples the denoising viewer shows, and their replays: kept ones are read, missing ones are made.
+"""Single samples that the page shows: those whose outcome flipped, and recordings of some for the denoising viewer.
 
-Decoding needs torch and a checkpoint, so it happens in a process of its own; where that fails, the report goes on
-without the viewer and says why.
+Flips come with both answers, within a budget of characters. Where it ends, flips are only counted; `unmask compare` has
+them all. Recordings that the store keeps are read, missing ones are made: decoding needs torch and a checkpoint, so it
+happens in a process of its own; where that fails, the report goes on without the viewer and says why.
 """
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unmask.analysis.comparison import compare
 from unmask.analysis.likeness import acts
-from unmask.analysis.records import Entry
+from unmask.analysis.samples import Comparison, Flip, compare
+from unmask.analysis.table import ConfigurationResult
 from unmask.errors import UnmaskError
 from unmask.evaluation.replay_files import stored_replay
-from unmask.report.document import Document, ExperimentPart, TaskPart
+from unmask.report.document import Document, ExperimentPart, TableLine, TaskPart
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import read_samples
+
+BUDGET = 12_000_000
+"""Characters of all texts of a report."""
+LONGEST_PROMPT, LONGEST_ANSWER = 1_600, 2_000
+
+
+def flips_of(tasks: Iterable[TaskPart], budget: int = BUDGET) -> Iterator[dict[str, Any]]:
+    """One entry for every task in which something flipped."""
+    found = [(task, _compared(task)) for task in tasks]
+    many = sum(len(pairs) for _, pairs in found)
+    for task, pairs in found:
+        if pairs:
+            yield _task(task, pairs, budget // max(1, many))
+
+
+def _compared(task: TaskPart) -> list[tuple[list[str], Comparison]]:
+    """The control beside every other set of answers in which some outcome differs."""
+    control = task.control
+    if control is None or control.samples is None or not control.samples.exists():
+        return []
+    pairs: list[tuple[list[str], Comparison]] = []
+    for lines in _by_answers(task.lines):
+        entry = lines[0].entry
+        if entry is control or entry.samples is None or not entry.samples.exists():
+            continue
+        if control.answers is not None and entry.answers == control.answers:
+            continue
+        try:
+            found = compare(control, entry)
+        except UnmaskError:
+            continue
+        if found.flips:
+            pairs.append(([line.name for line in lines], found))
+    return pairs
+
+
+def _by_answers(lines: Iterable[TableLine]) -> list[list[TableLine]]:
+    found: dict[str, list[TableLine]] = {}
+    for line in lines:
+        found.setdefault(line.entry.answers or f"run {line.entry.run}", []).append(line)
+    return list(found.values())
+
+
+def _task(task: TaskPart, pairs: list[tuple[list[str], Comparison]], share: int) -> dict[str, Any]:
+    samples: list[list[str]] = []
+    places: dict[str, int] = {}
+    configurations = []
+    for names, found in pairs:
+        left, flips, bare = share, [], 0
+        for flip in found.flips:
+            cost = _cost(flip, flip.id in places)
+            if cost > left:
+                bare += 1
+                continue
+            left -= cost
+            place = places.get(flip.id)
+            if place is None:
+                place = places[flip.id] = len(samples)
+                samples.append(
+                    [
+                        flip.id,
+                        shortened(flip.prompt, LONGEST_PROMPT),
+                        shortened(flip.target, LONGEST_ANSWER),
+                        shortened(flip.first, LONGEST_ANSWER),
+                    ]
+                )
+            flips.append([place, int(flip.gained), shortened(flip.second, LONGEST_ANSWER)])
+        configurations.append(
+            {
+                "names": names,
+                "run": found.second.run,
+                "rows": found.difference.count,
+                "changed": found.changed,
+                "total": len(found.flips),
+                "left_out": bare,
+                "flips": flips,
+            }
+        )
+    return {
+        "key": task.key,
+        "experiment": task.group.experiment.name,
+        "task": task.name,
+        "control": task.control.configuration if task.control else "",
+        "control_run": task.control.run if task.control else "",
+        "samples": samples,
+        "configurations": configurations,
+    }
+
+
+def _cost(flip: Flip, known: bool) -> int:
+    shared = 0 if known else min(len(flip.prompt), LONGEST_PROMPT) + min(len(flip.first), LONGEST_ANSWER)
+    return shared + min(len(flip.second), LONGEST_ANSWER) + 60
+
+
+def shortened(text: str, longest: int) -> str:
+    """Beginning and end of a text that is too long: the question stands at the end, the result too."""
+    if len(text) <= longest:
+        return text
+    begin = longest // 3
+    left_out = len(text) - longest
+    return f"{text[:begin]}\n[… {left_out:,} characters left out …]\n{text[-(longest - begin) :]}"
+
 
 SMALL = 1_000_000_000
 """Bytes of weights up to which a report loads a checkpoint unasked."""
@@ -31,8 +134,8 @@ class Choice:
     """Samples to be replayed under the control and one other configuration."""
 
     task: TaskPart
-    control: Entry
-    other: Entry
+    control: ConfigurationResult
+    other: ConfigurationResult
     samples: tuple[str, ...]
 
 
@@ -77,7 +180,7 @@ def _of_task(task: TaskPart, count: int) -> Choice | None:
     if control is None or not _has_rows(control) or not acting:
         return None
     acting.sort(key=lambda line: line.loss.value if line.loss else 0.0)
-    found: list[tuple[Entry, list[str]]] = []
+    found: list[tuple[ConfigurationResult, list[str]]] = []
     for line in acting:
         flips = sorted(compare(control, line.entry).flips, key=lambda flip: flip.gained)
         found.append((line.entry, [flip.id for flip in flips[:count]]))
@@ -90,7 +193,7 @@ def _of_task(task: TaskPart, count: int) -> Choice | None:
     return Choice(task, control, acting[0].entry, tuple(names[:count])) if names else None
 
 
-def _has_rows(entry: Entry) -> bool:
+def _has_rows(entry: ConfigurationResult) -> bool:
     return entry.samples is not None and entry.samples.exists() and entry.run is not None
 
 
@@ -148,7 +251,7 @@ def _panel(found: dict[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in kept}
 
 
-def _run(store: Store, entry: Entry) -> RunFolder:
+def _run(store: Store, entry: ConfigurationResult) -> RunFolder:
     if entry.samples is None:
         raise UnmaskError(f"{entry.configuration} has no rows on disk, so nothing can be replayed.")
     return RunFolder((store.runs_folder / entry.samples.parents[2].name).resolve())
