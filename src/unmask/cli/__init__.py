@@ -1,4 +1,4 @@
-"""The command line: few verbs, one file each, each a thin call into the library.
+"""The command line: verbs that parse, call the library and print.
 
     unmask generate    answer prompts with a checkpoint
     unmask info        what a checkpoint is and what it needs

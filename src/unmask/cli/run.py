@@ -18,10 +18,8 @@ from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
 from unmask.lab.planning import Selection
 from unmask.lab.recipes import Message
 from unmask.launch import Ended, Job, Skipped, Started, Tick
-from unmask.spec.sweep import task_label
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
-from unmask.store.store import Store
 
 ALL = "*"
 
@@ -99,7 +97,7 @@ def run(
         return
     with _Bars(screen) as bars:
         outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
-    _close(outcome, Store.at(store), screen)
+    _close(outcome, screen)
 
 
 class _Bars:
@@ -181,7 +179,7 @@ def _show_progress(bars: Progress, bar: TaskID, job: Job) -> None:
         bars.update(bar, completed=reached[0], total=reached[1])
 
 
-def _close(outcome: SweepOutcome, store: Store, screen: Console) -> None:
+def _close(outcome: SweepOutcome, screen: Console) -> None:
     """Say how the sweep ended: a table of results, the forecast beside the time taken, and what is lacking."""
     if outcome.submitted:
         screen.print(
@@ -191,7 +189,7 @@ def _close(outcome: SweepOutcome, store: Store, screen: Console) -> None:
     standing = counts(run.status for run in outcome.runs)
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
-    screen.print(_results_table(outcome, store, f"{outcome.experiment}: {standing}"))
+    screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
     if times := outcome.predicted_and_actual():
         screen.print(f"Predicted {_time(times[0])} of work, took {_time(times[1])}.")
     for run in outcome.lacking:
@@ -207,21 +205,12 @@ def _time(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
-def _results_table(outcome: SweepOutcome, store: Store, title: str) -> Table:
-    """The brief columns of the report's table; a run without a result, or a retracted one, has a state only."""
-    from unmask.report.gather import task_parts
-    from unmask.report.tables import brief_table
-
-    titles, rows = brief_table(task_parts(store, outcome.experiment))
-    table = Table("Task", title=title, box=SIMPLE)
-    for number, heading in enumerate([*(titles or ["Configuration"]), "State"]):
-        table.add_column(heading, justify="right" if number else "left")
-    for run in outcome.runs:
-        planned = run.planned
-        if planned.kind == "timing":
-            continue
-        cells = rows.get((planned.task, planned.limit, planned.configuration))
-        label = task_label(planned.task, planned.limit)
-        blank = [planned.configuration, *("" for _ in titles[1:])]
-        table.add_row(label, *(cells or blank), status_text(run.status))
+def _results_table(outcome: SweepOutcome, title: str) -> Table:
+    rows = outcome.table()
+    table = Table(title=title, box=SIMPLE)
+    for number, heading in enumerate(rows[0] if rows else ()):
+        table.add_column(heading, justify="right" if number > 1 else "left")
+    for row in rows:
+        *cells, status = row.values()
+        table.add_row(*cells, status_text(status))
     return table

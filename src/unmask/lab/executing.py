@@ -19,10 +19,12 @@ from unmask.lab.recipes import Message
 from unmask.lab.runs import job_words
 from unmask.launch import Ended, Job, Skipped, Started, Tick, find_slots, local_pool
 from unmask.launch.slurm import submit
+from unmask.spec.sweep import task_label
 from unmask.store.experiments import append_jobs
 from unmask.store.index import IndexRecord, listing
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
+from unmask.store.store import Store
 
 if TYPE_CHECKING:
     from unmask.analysis.forecast import Forecast
@@ -57,6 +59,7 @@ class SweepOutcome:
     """What a sweep has come to."""
 
     experiment: str
+    store: Store
     runs: tuple[SweepRun, ...]
     """All runs that were asked for, as they stand at the end."""
     started: tuple[str, ...]
@@ -81,6 +84,25 @@ class SweepOutcome:
         """The extract of a run's result, retracted ones left out."""
         record = self.records.get(run.folder.name)
         return record if record is not None and record.retraction is None else None
+
+    def table(self) -> list[dict[str, str]]:
+        """A row for each accuracy run: the brief columns of the report's table, and the run's state.
+
+        A run without a result, or with a retracted one, has a state only.
+        """
+        from unmask.report.gather import task_parts
+        from unmask.report.tables import brief_table
+
+        titles, lines = brief_table(task_parts(self.store, self.experiment))
+        titles = titles or ["Configuration"]
+        rows = []
+        for planned, status in ((run.planned, run.status) for run in self.runs):
+            if planned.kind == "accuracy":
+                blank = [planned.configuration, *("" for _ in titles[1:])]
+                cells = lines.get((planned.task, planned.limit, planned.configuration), blank)
+                task = task_label(planned.task, planned.limit)
+                rows.append({"Task": task, **dict(zip(titles, cells, strict=True)), "State": status})
+        return rows
 
     def predicted_and_actual(self) -> tuple[float, float] | None:
         """Seconds forecast and seconds taken of the runs that were executed whole now; None without a forecast."""
@@ -175,6 +197,7 @@ class _Execution:
         """What there is now."""
         return SweepOutcome(
             self._plan.experiment,
+            self._plan.store,
             tuple(sweep_runs(self._plan.store, [each.planned for each in self._plan.runs])),
             tuple(each.id for each in self._plan.to_do),
             listing(self._plan.store).records,
