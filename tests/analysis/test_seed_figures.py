@@ -16,8 +16,7 @@ from unmask.analysis.verdict import verdict
 from unmask.cli.check import check
 from unmask.evaluation.catalogue import metric_of
 from unmask.spec.recipe import Bounds, SuccessSpec
-from unmask.store.foreign import import_tree
-from unmask.store.foreign_record import foreign_record
+from unmask.store.foreign import foreign_record, import_tree
 from unmask.store.store import Store
 
 CRITERIA = SuccessSpec(

@@ -14,8 +14,7 @@ from unmask.analysis.likeness import acts
 from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, Table
 from unmask.policies.subsets import SEED_SIZE
 from unmask.spec.recipe import SuccessSpec
-from unmask.store.foreign import foreign_of
-from unmask.store.foreign_record import ForeignRecord
+from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import Subtask
 from unmask.store.store import Store
 

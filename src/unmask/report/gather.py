@@ -35,8 +35,7 @@ from unmask.spec.recipe import SuccessSpec
 from unmask.spec.sweep import task_label
 from unmask.store import Attempt, RunFolder, Store
 from unmask.store.experiments import Experiment, Member, read_experiment
-from unmask.store.foreign import foreign_of
-from unmask.store.foreign_record import ForeignRecord
+from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
 

@@ -16,7 +16,6 @@ from unmask.analysis.likeness import acts
 from unmask.analysis.samples import Comparison, Flip, compare
 from unmask.analysis.table import ConfigurationResult
 from unmask.errors import UnmaskError
-from unmask.evaluation.replay_files import stored_replay
 from unmask.report.document import Document, ExperimentPart, TableLine, TaskPart
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import read_samples
@@ -202,7 +201,7 @@ def _missing(store: Store, choices: Iterable[Choice]) -> list[tuple[str, list[st
     for choice in choices:
         for entry in (choice.control, choice.other):
             run = _run(store, entry)
-            samples = [sample for sample in choice.samples if stored_replay(run, sample) is None]
+            samples = [sample for sample in choice.samples if run.recording(sample) is None]
             if samples:
                 found.append((str(run.folder), samples))
     return found
@@ -211,7 +210,7 @@ def _missing(store: Store, choices: Iterable[Choice]) -> list[tuple[str, list[st
 def _make(missing: list[tuple[str, list[str]]], largest: int | None) -> str:
     """Start the process that decodes; what it complains of is the note of the report."""
     request = json.dumps({"runs": missing, "largest": largest})
-    command = [sys.executable, "-m", "unmask.evaluation.replay_run"]
+    command = [sys.executable, "-m", "unmask.evaluation.recordings"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
     if not done.returncode:
         return ""
@@ -223,7 +222,7 @@ def _read(store: Store, choice: Choice) -> Iterable[dict[str, Any]]:
     for sample in choice.samples:
         panels = []
         for entry in (choice.control, choice.other):
-            found = stored_replay(_run(store, entry), sample)
+            found = _run(store, entry).recording(sample)
             if found is not None:
                 panels.append({**found, "configuration": entry.configuration})
         if panels:
