@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from sweeps import PROVENANCE, SHAPE, TASK, clean, decode, policy, write
 
-from unmask.analysis.records import Entry, Table
+from unmask.analysis.table import ConfigurationResult, Table
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import Member, write_experiment
 from unmask.store.result import AccuracyResult, Conditions, Environment, TimedConfiguration, TimingResult
@@ -74,7 +74,7 @@ def member(run: RunFolder, configuration: str, kind: str = "accuracy") -> Member
     return Member(configuration=configuration, task=TASK, limit=None, id=run.id, folder=run.name, kind=kind)
 
 
-def identity_of(entry: Entry) -> dict[str, Any]:
+def identity_of(entry: ConfigurationResult) -> dict[str, Any]:
     task = {"name": TASK, "limit": None, "version": {"arith": 1.0}, "rows_sha256": {"arith": "d" * 64}}
     return {
         "schema": 1,
@@ -88,7 +88,7 @@ def identity_of(entry: Entry) -> dict[str, Any]:
     }
 
 
-def result_of(run: RunFolder, entry: Entry, attempt: str) -> AccuracyResult:
+def result_of(run: RunFolder, entry: ConfigurationResult, attempt: str) -> AccuracyResult:
     fields = {
         "schema": 1,
         "id": run.id,

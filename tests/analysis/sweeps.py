@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unmask.analysis.records import Entry, Experiment, Table, Timing
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, Table
 from unmask.cost.median import median_interval
 from unmask.spec.recipe import Bounds, SuccessSpec
 from unmask.store.result import Conditions, Effect, MeasuredSpeedup
@@ -116,7 +116,9 @@ def outcomes(random: np.random.Generator, rows: int) -> dict[str, NDArray[np.boo
     return found
 
 
-def entry(name: str, right: NDArray[np.bool_], random: np.random.Generator, **fields: Any) -> Entry:
+def entry(
+    name: str, right: NDArray[np.bool_], random: np.random.Generator, **fields: Any
+) -> ConfigurationResult:
     own = b"control" if name.startswith("k1") else name.encode()
     count = len(right)
     wordy = 0 if name.startswith("k1") else int(random.integers(-200, 200))
@@ -139,12 +141,12 @@ def entry(name: str, right: NDArray[np.bool_], random: np.random.Generator, **fi
         "shape": SHAPE,
         "run": name,
     }
-    return Entry(**{**given, **fields})
+    return ConfigurationResult(**{**given, **fields})
 
 
 def timings(
     names: list[str], random: np.random.Generator, rounds: int = 5, noise: float = 0.004
-) -> list[Timing]:
+) -> list[ConfigurationTiming]:
     tokens = 1000
     base = 10 * np.exp(random.normal(0, noise, rounds))
     found = []
@@ -154,7 +156,7 @@ def timings(
         ratios = (base / seconds).tolist()
         interval = median_interval(ratios)
         found.append(
-            Timing(
+            ConfigurationTiming(
                 experiment="sweep",
                 configuration=name,
                 task=TASK,
@@ -191,11 +193,11 @@ def clean(seed: int = 0, rows: int = ROWS, folder: Path | None = None) -> Table:
     entries = [entry(name, right, random) for name, right in found.items()]
     if folder is not None:
         entries = [replace(one, samples=write(folder, one, found[one.configuration])) for one in entries]
-    experiment = Experiment(name="sweep", control="k1_first", success=SUCCESS)
+    experiment = AnalysedExperiment(name="sweep", control="k1_first", success=SUCCESS)
     return Table((experiment,), tuple(entries), tuple(timings(list(found), random)))
 
 
-def write(folder: Path, one: Entry, right: NDArray[np.bool_]) -> Path:
+def write(folder: Path, one: ConfigurationResult, right: NDArray[np.bool_]) -> Path:
     """The rows of an entry as the store keeps them."""
     path = folder / f"{one.configuration}.jsonl"
     lines = (
@@ -219,12 +221,12 @@ def changed(table: Table, name: str, **fields: Any) -> Table:
     return spoiled(table, lambda one: one.configuration == name, **fields)
 
 
-def spoiled(table: Table, which: Callable[[Entry], bool], **fields: Any) -> Table:
+def spoiled(table: Table, which: Callable[[ConfigurationResult], bool], **fields: Any) -> Table:
     entries = tuple(replace(one, **fields) if which(one) else one for one in table.entries)
     return replace(table, entries=entries)
 
 
-def retimed(table: Table, which: Callable[[Timing], bool], **fields: Any) -> Table:
+def retimed(table: Table, which: Callable[[ConfigurationTiming], bool], **fields: Any) -> Table:
     """The same table with other fields in some timings."""
     return replace(
         table, timings=tuple(replace(one, **fields) if which(one) else one for one in table.timings)

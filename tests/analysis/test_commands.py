@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from stores import filled, member, result_of
 from sweeps import clean
 
-from unmask.analysis.comparison import compare as compare_entries
-from unmask.analysis.tables import own_table
+from unmask.analysis.samples import compare as compare_entries
+from unmask.analysis.table import own_table
 from unmask.cli.check import check
 from unmask.cli.compare import compare
 from unmask.store import Store

@@ -8,7 +8,7 @@ import pytest
 from sweeps import clean, effect
 
 from unmask.analysis.frontier import Point, best_under, frontier
-from unmask.analysis.records import Table
+from unmask.analysis.table import Table
 
 
 def placed(

@@ -10,7 +10,7 @@ import pytest
 from sweeps import PROVENANCE, SUCCESS, changed, clean, effect, policy, retimed, spoiled
 
 from unmask.analysis.guards import GUARDS, Finding, run_guards
-from unmask.analysis.records import Entry, Experiment, Table, Timing, joined
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, Table, joined
 from unmask.spec.recipe import Bounds, SuccessSpec
 from unmask.store.result import Conditions, Effect, MeasuredSpeedup
 
@@ -21,15 +21,15 @@ def speedup(value: float) -> MeasuredSpeedup:
     return MeasuredSpeedup(median=value, low=value * 0.995, high=value * 1.005, coverage=0.94)
 
 
-def reuses(one: Entry | Timing) -> bool:
+def reuses(one: ConfigurationResult | ConfigurationTiming) -> bool:
     return one.configuration.startswith(("k2", "k3"))
 
 
-def subset(one: Entry) -> bool:
+def subset(one: ConfigurationResult) -> bool:
     return one.configuration.startswith("k2")
 
 
-def nothing(one: Entry | Timing) -> dict[str, Effect]:
+def nothing(one: ConfigurationResult | ConfigurationTiming) -> dict[str, Effect]:
     part = effect(one.configuration, 100, 100)["generation"]
     return {"generation": msgspec.structs.replace(part, branch_rows=1000, branch_rows_skipped=0)}
 
@@ -40,7 +40,7 @@ def again(table: Table) -> Table:
         replace(one, experiment="later", answers=f"other {one.answers}", tokens=(one.tokens or 0) // 5)
         for one in table.entries
     )
-    return joined(table, Table((Experiment(name="later", control="k1_first"),), entries))
+    return joined(table, Table((AnalysedExperiment(name="later", control="k1_first"),), entries))
 
 
 def few(table: Table) -> Table:
@@ -377,4 +377,4 @@ def test_a_policy_of_another_version_is_compared_by_its_fields() -> None:
 
 def test_an_empty_table_has_no_findings() -> None:
     assert run_guards(Table((), ())) == []
-    assert run_guards(Table((Experiment(name="planned"),), ())) == []
+    assert run_guards(Table((AnalysedExperiment(name="planned"),), ())) == []

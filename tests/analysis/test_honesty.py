@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sweeps import SUCCESS, changed, clean, retimed
 
-from unmask.analysis.comparison import compare
 from unmask.analysis.guards import run_guards
-from unmask.analysis.records import Experiment, Planned, Table
+from unmask.analysis.samples import compare
 from unmask.analysis.speeds import ratio_interval, speedup_of
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
+from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import points
 from unmask.errors import UnmaskError
@@ -70,7 +70,7 @@ def test_limited_rows_are_named(table: Table) -> None:
 
 
 def test_candidates_that_never_started_widen_the_intervals(table: Table) -> None:
-    waiting = Experiment(
+    waiting = AnalysedExperiment(
         name="sweep", control="k1_first", success=SUCCESS, missing=(Planned("k2_extra", "arith"),)
     )
     found = verdict(replace(table, experiments=(waiting,)), "sweep")

@@ -11,13 +11,12 @@ from seed_figures import AFTER_THE_FIX, PUBLISHED, Figure, path_of, summary
 
 from unmask.analysis.foreign import foreign_table
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.records import Table
+from unmask.analysis.table import Table
 from unmask.analysis.verdict import verdict
 from unmask.cli.check import check
 from unmask.evaluation.catalogue import metric_of
 from unmask.spec.recipe import Bounds, SuccessSpec
-from unmask.store.foreign import import_tree
-from unmask.store.foreign_record import foreign_record
+from unmask.store.foreign import foreign_record, import_tree
 from unmask.store.store import Store
 
 CRITERIA = SuccessSpec(

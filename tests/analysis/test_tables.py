@@ -10,7 +10,6 @@ from stores import NAMES, filled
 from sweeps import SHAPE, TASK
 
 from unmask.analysis import samples
-from unmask.analysis.comparison import compare
 from unmask.analysis.likeness import (
     acts,
     alike,
@@ -21,10 +20,9 @@ from unmask.analysis.likeness import (
     threshold,
     work_ratio,
 )
-from unmask.analysis.records import Entry, Planned, joined
-from unmask.analysis.samples import difference
+from unmask.analysis.samples import compare, difference
 from unmask.analysis.speeds import speedup_of
-from unmask.analysis.tables import experiment_table, own_table
+from unmask.analysis.table import ConfigurationResult, Planned, experiment_table, joined, own_table
 from unmask.errors import UnmaskError
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
@@ -126,7 +124,7 @@ def test_only_a_few_runs_are_held_in_memory(tmp_path: Path) -> None:
     assert samples._read.cache_info().currsize == samples.KEPT
 
 
-def made(**fields: object) -> Entry:
+def made(**fields: object) -> ConfigurationResult:
     given = {
         "experiment": "e",
         "configuration": "c",
@@ -136,7 +134,7 @@ def made(**fields: object) -> Entry:
         "decode": {"threshold": 0.9},
         "value": 0.5,
     }
-    return Entry(**{**given, **fields})  # type: ignore[arg-type]
+    return ConfigurationResult(**{**given, **fields})  # type: ignore[arg-type]
 
 
 def test_what_must_decode_alike() -> None:
@@ -176,8 +174,8 @@ def test_own_and_foreign_come_together_only_when_asked(tmp_path: Path) -> None:
 
 def test_the_analysis_needs_neither_torch_nor_lm_eval() -> None:
     program = (
-        "import sys, unmask.analysis.frontier, unmask.analysis.verdict, unmask.analysis.tables, unmask.cli.check, "
-        "unmask.analysis.comparison, unmask.cli.compare; "
+        "import sys, unmask.analysis.frontier, unmask.analysis.verdict, unmask.analysis.table, unmask.cli.check, "
+        "unmask.analysis.samples, unmask.cli.compare; "
         "print([name for name in ('torch', 'transformers', 'lm_eval', 'datasets', 'scipy') if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

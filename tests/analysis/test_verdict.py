@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sweeps import SUCCESS, TASK, clean, entry, timings
 
 from unmask.analysis import samples
-from unmask.analysis.records import Experiment, Planned, Table
+from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import Verdict, candidates_of, verdict
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import Bounds, SuccessSpec
@@ -118,7 +118,7 @@ def test_planned_candidates_without_a_result_keep_a_rejection_open(table: Table)
     waiting = replace(
         table,
         experiments=(
-            Experiment(
+            AnalysedExperiment(
                 name="sweep", control="k1_first", success=strict, missing=(Planned("k2_extra", TASK),)
             ),
         ),
@@ -153,7 +153,7 @@ def test_many_candidates_widen_the_intervals(table: Table) -> None:
 
 def test_an_experiment_without_criteria_has_no_verdict(table: Table) -> None:
     with pytest.raises(UnmaskError, match="no criteria"):
-        verdict(replace(table, experiments=(Experiment(name="sweep"),)), "sweep")
+        verdict(replace(table, experiments=(AnalysedExperiment(name="sweep"),)), "sweep")
 
 
 def test_chance_seldom_confirms_the_best_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_chance_seldom_confirms_the_best_of_many(monkeypatch: pytest.MonkeyPatch
             rows[name] = by_row(right)
             entries.append(entry("k2_last", right, random, configuration=name, run=name))
             timed.append(replace(timings(["k2_last"], random)[0], configuration=name))
-        about = Experiment(name="sweep", control="k1_first", success=wanted)
+        about = AnalysedExperiment(name="sweep", control="k1_first", success=wanted)
         found = verdict(Table((about,), tuple(entries), tuple(timed)), "sweep", findings=())
         wrong += found.answer == "confirmed"
         lucky += any(one.loss is not None and one.loss.interval.high < 0.05 for one in found.candidates)

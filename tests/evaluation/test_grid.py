@@ -20,7 +20,7 @@ def grid() -> dict[tuple[int, str], Any]:
         pytest.skip("this version ships no embedded model")
     from unmask.evaluation.harness import Options
     from unmask.evaluation.lm import UnmaskLM
-    from unmask.evaluation.run import evaluate
+    from unmask.evaluation.results import evaluate
     from unmask.evaluation.task_data import load_tasks
     from unmask.loading import load
 
@@ -51,8 +51,12 @@ def test_k1_is_the_baseline_and_says_so(grid: dict[tuple[int, str], Any]) -> Non
             assert [row["resps"] for row in control.samples[task]] == [
                 row["resps"] for row in plain.samples[task]
             ]
-        assert "k=1 never reuses" in effect(control, "unmask_arith_20", "generation")["inactive"]
-        assert "k=1 never reuses" in effect(control, "unmask_choice_text", "scoring")["inactive"]
+        assert (
+            "k = 1 recomputes at every step" in effect(control, "unmask_arith_20", "generation")["inactive"]
+        )
+        assert (
+            "k = 1 recomputes at every step" in effect(control, "unmask_choice_text", "scoring")["inactive"]
+        )
 
 
 @pytest.mark.parametrize("k", [2, 3])

@@ -6,12 +6,12 @@ from typing import Any
 
 from light_jobs import wait_until
 
-from unmask.launch import Job, JobState, Submitted, job_states, submit
+from unmask.launch import JobState, Submitted, WorkerCommand, job_states, submit
 
 SMALL = {"gpus": 1, "gpu_type": "rtx_6000", "cpus": 1, "memory_gb": 1, "minutes": 5}
 
 
-def submit_all(jobs: list[Job], folder: Path, **resources: Any) -> list[Submitted]:
+def submit_all(jobs: list[WorkerCommand], folder: Path, **resources: Any) -> list[Submitted]:
     chunks = list(submit(jobs, folder, {**SMALL, **resources}, name="light"))
     return [submitted for chunk in chunks for submitted in chunk]
 

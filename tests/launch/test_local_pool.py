@@ -10,10 +10,10 @@ import psutil
 import pytest
 from light_jobs import answered, is_alive, light_job, light_jobs, result, script_job, seen, wait_until
 
-from unmask.launch import Ended, Job, Skipped, Slot, Started, Tick, local_pool
+from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, WorkerSlot, local_pool
 
 HERE = Path(__file__).parent
-CPU = [Slot("cpu 0"), Slot("cpu 1")]
+CPU = [WorkerSlot("cpu 0"), WorkerSlot("cpu 1")]
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -25,10 +25,10 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from light_jobs import light_jobs
-from unmask.launch import Slot, Started, local_pool
+from unmask.launch import WorkerSlot, Started, local_pool
 jobs = light_jobs(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
 try:
-    with local_pool(jobs, [Slot("cpu 0"), Slot("cpu 1")], pause=0.02) as events:
+    with local_pool(jobs, [WorkerSlot("cpu 0"), WorkerSlot("cpu 1")], pause=0.02) as events:
         for event in events:
             if isinstance(event, Started):
                 print(event.pid, flush=True)
@@ -37,7 +37,7 @@ except KeyboardInterrupt:
 """
 
 
-def run(jobs: list[Job], slots: list[Slot] = CPU) -> list[Started | Ended | Skipped]:
+def run(jobs: list[WorkerCommand], slots: list[WorkerSlot] = CPU) -> list[Started | Ended | Skipped]:
     with local_pool(jobs, slots, pause=0.01) as events:
         return [event for event in events if not isinstance(event, Tick)]
 
@@ -56,11 +56,11 @@ def two_workers(pool: subprocess.Popen[str]) -> list[int]:
 def test_every_job_gets_a_process_a_slot_and_a_log(tmp_path: Path) -> None:
     jobs = light_jobs(tmp_path, 5)
     slots = [
-        Slot("gpu 0", {"CUDA_VISIBLE_DEVICES": "GPU-a"}),
-        Slot("gpu 1", {"CUDA_VISIBLE_DEVICES": "GPU-b"}),
+        WorkerSlot("gpu 0", {"CUDA_VISIBLE_DEVICES": "GPU-a"}),
+        WorkerSlot("gpu 1", {"CUDA_VISIBLE_DEVICES": "GPU-b"}),
     ]
     events = run(jobs, slots)
-    ended = {event.job.run: event for event in events if isinstance(event, Ended)}
+    ended = {event.command.run: event for event in events if isinstance(event, Ended)}
     assert len(ended) == 5
     assert all(event.code == 0 and event.done for event in ended.values())
     for job in jobs:
@@ -89,11 +89,11 @@ def test_a_failure_stops_no_other_run(tmp_path: Path) -> None:
     jobs = [
         script_job(tmp_path / "fails", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"),
         script_job(tmp_path / "dies", "import os; os.kill(os.getpid(), 9)"),
-        Job("absent", tmp_path / "fails", "absent", ("/no/such/program",)),
-        Job("nowhere", tmp_path / "nowhere", "nowhere", (sys.executable,)),
+        WorkerCommand("absent", tmp_path / "fails", "absent", ("/no/such/program",)),
+        WorkerCommand("nowhere", tmp_path / "nowhere", "nowhere", (sys.executable,)),
         light_job(tmp_path / "works"),
     ]
-    ended = {event.job.run: event for event in run(jobs, CPU[:1]) if isinstance(event, Ended)}
+    ended = {event.command.run: event for event in run(jobs, CPU[:1]) if isinstance(event, Ended)}
     assert {name: event.code for name, event in ended.items()} == {
         "fails": 3,
         "dies": -9,
@@ -123,7 +123,7 @@ def test_what_is_done_is_skipped_when_its_turn_comes(tmp_path: Path) -> None:
             if isinstance(event, Started):
                 (second.folder / "result.json").write_text("{}")  # as another runner would
             if isinstance(event, Skipped):
-                assert event.job == second
+                assert event.command == second
     assert seen(first)
     assert not seen(second)
 
@@ -134,7 +134,7 @@ def test_what_another_runner_holds_waits_and_is_taken_when_it_lets_go(tmp_path: 
     with local_pool(
         [held, free], CPU[:1], held=lambda job: job == held and not free.done, pause=0.01
     ) as events:
-        order = [event.job for event in events if isinstance(event, Started)]
+        order = [event.command for event in events if isinstance(event, Started)]
     assert order == [free, held]
 
 

@@ -13,13 +13,13 @@ from light_jobs import answered, light_job, light_jobs, result, script_job, seen
 from slurm_lab import SlurmLab
 
 from unmask.errors import UnmaskError
-from unmask.launch import Job, cancel, job_states
+from unmask.launch import WorkerCommand, cancel, job_states
 
 pytestmark = pytest.mark.xdist_group("slurm")
 SECRET = "hf_" + "x" * 30
 
 
-def overlap(jobs: list[Job]) -> int:
+def overlap(jobs: list[WorkerCommand]) -> int:
     """The largest number of jobs that were under way at the same time."""
     moments = [(result(job)["begin"], 1) for job in jobs] + [(result(job)["end"], -1) for job in jobs]
     under_way = [sum(step for _, step in sorted(moments)[: index + 1]) for index in range(len(moments))]

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from unmask.launch import Job, Slot, local_pool
+from unmask.launch import WorkerCommand, WorkerSlot, local_pool
 from unmask.store import RunFolder, Store
 
 WORKER = Path(__file__).with_name("torture_worker.py")
@@ -22,8 +22,11 @@ def sweep(root: Path, items: int) -> list[RunFolder]:
 
 def main() -> None:
     runs = sweep(Path(sys.argv[1]), int(sys.argv[2]))
-    jobs = [Job(run.id, run.folder, run.name, (sys.executable, str(WORKER), str(run.folder))) for run in runs]
-    with local_pool(jobs, [Slot("cpu 0"), Slot("cpu 1")], pause=0.02) as events:
+    jobs = [
+        WorkerCommand(run.id, run.folder, run.name, (sys.executable, str(WORKER), str(run.folder)))
+        for run in runs
+    ]
+    with local_pool(jobs, [WorkerSlot("cpu 0"), WorkerSlot("cpu 1")], pause=0.02) as events:
         for _event in events:
             pass
     sys.exit(sum(not job.done for job in jobs))

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from unmask.evaluation.replay_files import belongs_to, replay_file
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.result import AccuracyResult, TimingResult
@@ -363,8 +362,6 @@ def add_replays(store: Store, experiment: str, configurations: Iterable[str], sa
 
 def write_replay(run: RunFolder, sample_id: str, correct: bool, configuration: str) -> None:
     """Two blocks of eight positions; every third step replays a part of the layers."""
-    file = replay_file(run, sample_id)
-    file.parent.mkdir(exist_ok=True)
     reusing = not configuration.startswith("k1")
     steps: list[dict[str, Any]] = [{"kind": "prefill", "fed": [0, 8], "written": []}]
     for number in range(1, 9):
@@ -378,11 +375,7 @@ def write_replay(run: RunFolder, sample_id: str, correct: bool, configuration: s
         if reusing:
             step["ops"], step["unit"] = ("c4p16c4" if number % 3 == 0 else "c4f16c4"), "residual"
         steps.append(step)
-    document = {
-        "schema": 1,
-        "of": belongs_to(run),
-        "run": run.id,
-        "sample": sample_id,
+    recording = {
         "correct": float(correct),
         "prompt": "How much is <i>1</i> + 1?",
         "answer": "word",
@@ -398,4 +391,4 @@ def write_replay(run: RunFolder, sample_id: str, correct: bool, configuration: s
         "text": "word",
         "steps": steps,
     }
-    file.write_bytes(canonical(document))
+    run.keep_recording(sample_id, recording)

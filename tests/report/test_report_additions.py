@@ -9,7 +9,7 @@ from invented_store import write_store
 
 from unmask.analysis import guards
 from unmask.analysis.guards import GUARDS, Finding, guard
-from unmask.analysis.records import Table
+from unmask.analysis.table import Table
 from unmask.cli.check import check
 from unmask.report import tables
 from unmask.report.gather import gather, task_parts

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from invented_store import write_store
 
-from unmask.cli import app, group
+from unmask.cli import app
 from unmask.lab.outcomes import report_folder
 from unmask.store import Store
 
@@ -21,11 +21,6 @@ def store(tmp_path: Path) -> Store:
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["report", *map(str, arguments)], prog_name="unmask")
-
-
-@pytest.fixture(autouse=True)
-def _verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(group.VERBS, "report", "unmask.cli.report:report")
 
 
 def test_both_files_are_written_into_the_store(store: Store) -> None:

@@ -13,9 +13,9 @@ import pytest
 from invented_store import write_store
 
 from unmask.report.document import Document
-from unmask.report.flips import BUDGET, flips_of
 from unmask.report.gather import gather
 from unmask.report.page import as_page, embedded
+from unmask.report.samples import BUDGET, flips_of
 from unmask.store import Store
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & #### {value}"

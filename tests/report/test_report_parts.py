@@ -8,11 +8,10 @@ from invented_store import outcome, write_store
 
 from unmask.analysis.words import MISSING
 from unmask.report.document import Document
-from unmask.report.flips import LONGEST_ANSWER, flips_of, shortened
-from unmask.report.gather import gather
-from unmask.report.lines import accuracy_interval
+from unmask.report.gather import accuracy_interval, gather
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
+from unmask.report.samples import LONGEST_ANSWER, flips_of, shortened
 from unmask.report.tables import across, heat_maps
 from unmask.store.foreign import import_tree
 

@@ -14,14 +14,12 @@ from cli_cases import RECIPE, write_tokenizer
 from unmask.engine.engine import Engine
 from unmask.errors import UnmaskError
 from unmask.evaluation.lock import file_sha256
-from unmask.evaluation.replay import replay, run_lengths
-from unmask.evaluation.replay_files import replay_file, stored_replay
-from unmask.evaluation.replay_run import make_replays
+from unmask.evaluation.recordings import make_recordings, record_decoding, run_lengths
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 from unmask.report.document import Document
 from unmask.report.gather import gather
-from unmask.report.replays import choose, with_replays
+from unmask.report.samples import choose, with_recordings
 from unmask.spec.lock import Lock, as_text
 from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store import RunFolder, Store, canonical
@@ -47,7 +45,7 @@ def engine(checkpoint: Path) -> Engine:
 @pytest.mark.parametrize("policy", [None, REUSE, {"kind": "trim"}])
 def test_a_replay_tells_what_was_decoded(engine: Engine, policy: Any) -> None:
     ids = engine.tokenizer.encode(PROMPT)
-    told = replay(engine, ids, DECODE, policy)
+    told = record_decoding(engine, ids, DECODE, policy)
     (answer,) = engine.generate([ids], DECODE, policy)
     assert told["text"] == answer.text
     assert told["tokens"] == len(answer.ids)
@@ -60,7 +58,7 @@ def test_a_replay_tells_what_was_decoded(engine: Engine, policy: Any) -> None:
 @pytest.mark.parametrize("policy", [None, REUSE])
 def test_what_was_fed_is_what_the_ledger_counted(engine: Engine, policy: Any) -> None:
     ids = engine.tokenizer.encode(PROMPT)
-    told = replay(engine, ids, DECODE, policy)
+    told = record_decoding(engine, ids, DECODE, policy)
     (answer,) = engine.generate([ids], DECODE, policy)
     fed: dict[str, int] = {}
     for step in told["steps"]:
@@ -74,16 +72,16 @@ def test_what_was_fed_is_what_the_ledger_counted(engine: Engine, policy: Any) ->
 
 
 def test_replayed_layers_are_marked(engine: Engine) -> None:
-    steps = replay(engine, engine.tokenizer.encode(PROMPT), DECODE, REUSE)["steps"]
+    steps = record_decoding(engine, engine.tokenizer.encode(PROMPT), DECODE, REUSE)["steps"]
     assert {"p2", "f2"} <= {step.get("ops") for step in steps}
     one = {**REUSE, "unit": "output", "layers": [1]}
-    output = replay(engine, engine.tokenizer.encode(PROMPT), DECODE, one)["steps"]
+    output = record_decoding(engine, engine.tokenizer.encode(PROMPT), DECODE, one)["steps"]
     assert {"p2", "c1f1"} <= {step.get("ops") for step in output}, "putting back an output spares every layer"
 
 
 def test_confidences_and_texts_are_those_of_the_answer(engine: Engine) -> None:
     ids = engine.tokenizer.encode(PROMPT)
-    told = replay(engine, ids, DECODE)
+    told = record_decoding(engine, ids, DECODE)
     pieces = {column: text for step in told["steps"] for column, text, _ in step["written"]}
     sure = [one for step in told["steps"] for _, _, one in step["written"]]
     assert "".join(pieces[len(ids) + place] for place in range(told["tokens"])) == told["text"]
@@ -138,37 +136,37 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
 
 
 def test_a_replay_is_made_once_and_is_the_recorded_answer(run: RunFolder) -> None:
-    (file,) = make_replays([(run, ["arith/0"])])
-    assert file == replay_file(run, "arith/0")
-    found = stored_replay(run, "arith/0")
+    (file,) = make_recordings([(run, ["arith/0"])])
+    assert file == run.recording_file("arith/0")
+    found = run.recording("arith/0")
     assert found is not None
     assert found["same"] is True
     end = found["prompt_tokens"] + found["tokens"]
     written = [column for step in found["steps"] for column, _, _ in step["written"]]
     assert sum(column < end for column in written) == found["tokens"]
-    assert make_replays([(run, ["arith/0"])]) == []
+    assert make_recordings([(run, ["arith/0"])]) == []
 
 
 def test_a_replay_of_earlier_answers_is_not_taken(run: RunFolder) -> None:
-    make_replays([(run, ["arith/0"])])
-    file = replay_file(run, "arith/0")
+    make_recordings([(run, ["arith/0"])])
+    file = run.recording_file("arith/0")
     old = json.loads(file.read_text())
     file.write_text(json.dumps({**old, "of": {"attempt": "0001", "answers": "b"}}))
-    assert stored_replay(run, "arith/0") is None
+    assert run.recording("arith/0") is None
     file.write_text("{")
-    assert stored_replay(run, "arith/0") is None
+    assert run.recording("arith/0") is None
 
 
 def test_other_weights_and_large_ones_are_refused(run: RunFolder, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UnmaskError, match="GB of weights"):
-        make_replays([(run, ["arith/0"])], largest=10)
+        make_recordings([(run, ["arith/0"])], largest=10)
     with pytest.raises(UnmaskError, match="no generated answer to arith/9"):
-        make_replays([(run, ["arith/9"])])
+        make_recordings([(run, ["arith/9"])])
     lock = json.loads((tmp_path / "recipe.lock").read_text())
     lock["files"]["config.json"] = "0" * 64
     (tmp_path / "recipe.lock").write_text(json.dumps(lock))
     with pytest.raises(UnmaskError, match="does not hold the weights"):
-        make_replays([(run, ["arith/0"])])
+        make_recordings([(run, ["arith/0"])])
 
 
 def test_lost_samples_of_a_mild_configuration_are_chosen(document: Document) -> None:
@@ -181,10 +179,10 @@ def test_lost_samples_of_a_mild_configuration_are_chosen(document: Document) -> 
 
 def test_kept_replays_are_read_without_any_decoding(invented: Store, document: Document) -> None:
     said: list[str] = []
-    found = with_replays(document, invented, None, said.append)
+    found = with_recordings(document, invented, None, said.append)
     assert said == []
-    assert found.replay_note == ""
-    assert [len(one["panels"]) for one in found.replays] == [2, 2]
+    assert found.recording_note == ""
+    assert [len(one["panels"]) for one in found.recordings] == [2, 2]
 
 
 def test_scored_tasks_have_nothing_to_replay(tmp_path: Path) -> None:

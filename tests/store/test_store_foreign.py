@@ -10,8 +10,7 @@ from store_cases import done
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
 from unmask.store import Store
-from unmask.store.foreign import Imported, foreign, foreign_of, import_tree, imports
-from unmask.store.foreign_record import ForeignRecord
+from unmask.store.foreign import ForeignRecord, Imported, foreign, foreign_of, import_tree, imports
 from unmask.store.index import records
 
 SEED = Path(__file__).parents[3] / "shared" / "data" / "seed_summaries"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.store.environment import environment, gpus
-from unmask.store.git_state import git_state
+from unmask.store.environment import environment, git_state, gpus
 from unmask.store.redaction import HIDDEN, redacted, redacted_arguments
 from unmask.store.result import Environment
 

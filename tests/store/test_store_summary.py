@@ -8,8 +8,8 @@ import pytest
 from store_cases import ENVIRONMENT, identity, result
 
 from unmask.store import RunFolder, Store
+from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult
-from unmask.store.summary import summary_of, summary_text
 
 FIELDS = [
     "task",

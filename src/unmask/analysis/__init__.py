@@ -1,9 +1,11 @@
 """What results mean: statistics, guards, a verdict and the frontier. Needs no torch.
 
-- `tables`: results of experiments and imports out of a store, as `records`
-- `guards`: what makes them invalid or doubtful
+- `table`: results of experiments side by side, out of a store; `foreign`: the same of imported summaries
+- `likeness`: which configurations must behave alike, and the work that was counted
+- `samples`: two runs sample by sample; `speeds`: speed-ups of timing runs
+- `guards`: what makes results invalid or doubtful
 - `verdict`: candidates, criteria and the recipe's question answered
 - `frontier`: accuracy against speed or work
-- `ceilings`: the most that can be gained, also before a sweep runs
-- `statistics`: the arithmetic below all of it
+- `ceilings`, `forecast`: what a sweep can gain and how long it will take, before it runs
+- `statistics`, `words`: the arithmetic below all of it, and how numbers are written
 """

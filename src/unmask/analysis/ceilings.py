@@ -14,8 +14,8 @@ from itertools import pairwise
 import msgspec
 
 from unmask.analysis.likeness import spec_of
-from unmask.analysis.records import Entry
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
+from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -30,6 +30,10 @@ GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
 ANY = Device("any", 1e12, 1e12)
 PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
+GPU = "rtx6000"
+"""Roofline of recipes that ask for a GPU without one being named."""
+MOST = 0.999
+"""Share of the work that can be skipped at most, so that a bound stays finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Bound:
     """What is taken to be skipped."""
 
 
-def bound_of(entry: Entry, control: Entry | None = None) -> Bound | None:
+def bound_of(entry: ConfigurationResult, control: ConfigurationResult | None = None) -> Bound | None:
     """The ceiling of an entry's policy; None where the model or the policy is not known well enough."""
     spec = spec_of(entry)
     if spec is None or entry.shape is None or set(entry.effect) == {"scoring"}:
@@ -54,12 +58,17 @@ def bound_of(entry: Entry, control: Entry | None = None) -> Bound | None:
     name = _device(entry)
     try:
         shape = ModelShape(**entry.shape)
-        found = _rehearsed(msgspec.json.encode(spec), shape, DEVICES[name] if name else ANY, script)
+        ceiling = _rehearsed(msgspec.json.encode(spec), shape, DEVICES[name] if name else ANY, script)
     except (UnmaskError, OSError, TypeError, ValueError):
         return None
     if name:
-        return Bound(found.speedup, name, accounting)
-    return Bound(1 / (1 - min(0.999, max(found.flops_saved, found.bytes_saved))), None, accounting)
+        return Bound(ceiling.speedup, name, accounting)
+    return Bound(_speedup_by_work(ceiling), None, accounting)
+
+
+def _speedup_by_work(ceiling: Ceiling) -> float:
+    """Without a device: the larger of the savings in operations and in bytes."""
+    return 1 / (1 - min(MOST, max(ceiling.flops_saved, ceiling.bytes_saved)))
 
 
 @lru_cache(maxsize=256)
@@ -68,12 +77,12 @@ def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -
     return ceiling_of(msgspec.json.decode(spec, type=AnyPolicySpec), shape, device, script)
 
 
-def _device(entry: Entry) -> str | None:
+def _device(entry: ConfigurationResult) -> str | None:
     machine = str(entry.provenance.get("machine") or "")
     return next((name for part, name in GPUS.items() if part in machine), None)
 
 
-def _script(entry: Entry, control: Entry | None) -> Script:
+def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
     """The usual steps, or as many tokens a step as the control's ledger counts."""
     settings = {
         name: entry.decode[name]
@@ -91,12 +100,6 @@ def _pattern(mean: float) -> tuple[int, ...]:
     """Whole numbers of at least 1 with this mean, evenly mixed."""
     ends = [math.floor(max(1.0, mean) * step + 1e-9) for step in range(PATTERN + 1)]
     return tuple(after - before for before, after in pairwise(ends))
-
-
-GPU = "rtx6000"
-"""Roofline of recipes that ask for a GPU without one being named."""
-MOST = 0.999
-"""Share of the work that can be skipped at most, so that a bound stays finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +122,21 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
     """Judge a recipe by arithmetic alone: on a device's roofline or, without a GPU, by the work that is skipped."""
     device = device or (GPU if recipe.resources.gpus else None)
     shape = ModelShape(**lock.shape)
-    points = recipe.expanded()
+    configurations = recipe.expanded()
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
-    for point in points:
-        script = script_of(recipe.decode_of(point), lock)
+    for configuration in configurations:
+        script = script_of(recipe.decode_of(configuration), lock)
         try:
-            spec = policy_spec(point.policy)
-            ceilings[point.name] = _ceiling(spec, shape, device, script)
+            spec = policy_spec(configuration.policy)
+            ceilings[configuration.name] = _ceiling(spec, shape, device, script)
             ledger = rehearse(make_policy(spec, shape.layers), shape.layers, script)
         except UnmaskError as error:
-            raise UnmaskError(f"Configuration {point.name}: {error}") from None
-        flops[point.name] = total_price(ledger, shape, 2).flops
+            raise UnmaskError(f"Configuration {configuration.name}: {error}") from None
+        flops[configuration.name] = total_price(ledger, shape, 2).flops
     return Outlook(
         ceilings,
-        _equal(recipe, points, shape.layers),
+        _equal(recipe, configurations, shape.layers),
         _beyond(recipe, ceilings, device),
         _samples(recipe),
         flops,
@@ -143,9 +146,8 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
 def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script: Script) -> Ceiling:
     if device:
         return ceiling_of(spec, shape, DEVICES[device], script)
-    found = ceiling_of(spec, shape, ANY, script)
-    most = max(found.flops_saved, found.bytes_saved)
-    return replace(found, speedup=1 / (1 - min(MOST, most)))
+    ceiling = ceiling_of(spec, shape, ANY, script)
+    return replace(ceiling, speedup=_speedup_by_work(ceiling))
 
 
 def script_of(decode: DecodeSpec, lock: Lock) -> Script:
@@ -158,11 +160,11 @@ def script_of(decode: DecodeSpec, lock: Lock) -> Script:
     )
 
 
-def _equal(recipe: Recipe, points: list[ConfigurationSpec], layers: int) -> list[list[str]]:
+def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], layers: int) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
-    for point in points:
-        key = recipe.decode_of(point), canonical(policy_spec(point.policy), layers)
-        groups.setdefault(key, []).append(point.name)
+    for configuration in configurations:
+        key = recipe.decode_of(configuration), canonical(policy_spec(configuration.policy), layers)
+        groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -170,13 +172,15 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     success = recipe.success
     if success is None:
         return None
-    points = recipe.expanded()
-    control = next(point for point in points if point.name == success.control)
-    candidates = [point for point in points if success.is_candidate(point.name)]
+    configurations = recipe.expanded()
+    control = next(configuration for configuration in configurations if configuration.name == success.control)
+    candidates = [
+        configuration for configuration in configurations if success.is_candidate(configuration.name)
+    ]
     # Other decode settings mean other steps, and of those no ceiling is known.
-    if any(recipe.decode_of(point) != recipe.decode_of(control) for point in candidates):
+    if any(recipe.decode_of(configuration) != recipe.decode_of(control) for configuration in candidates):
         return None
-    best = max((ceilings[point.name].speedup for point in candidates), default=None)
+    best = max((ceilings[configuration.name].speedup for configuration in candidates), default=None)
     if best is None or best >= success.confirm.speedup:
         return None
     return (

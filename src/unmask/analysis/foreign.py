@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from unmask.analysis.likeness import acts
-from unmask.analysis.records import Entry, Experiment, Table
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, Table
 from unmask.policies.subsets import SEED_SIZE
 from unmask.spec.recipe import SuccessSpec
-from unmask.store.foreign_record import ForeignRecord
+from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import Subtask
+from unmask.store.store import Store
 
 ROWS = {"gsm8k": 1319, "mmlu": 14042, "minerva_math": 5000, "ifeval": 541, "humaneval": 164, "mbpp": 500}
 SUBTASKS = {"mmlu": 57, "minerva_math": 7}
@@ -44,13 +45,13 @@ SHAPES: dict[str, dict[str, int]] = {
 """Of the published checkpoints, by the last part of their hub id."""
 
 
-def foreign_entry(record: ForeignRecord) -> Entry | None:
+def foreign_entry(record: ForeignRecord) -> ConfigurationResult | None:
     """One imported summary as an entry; None where it holds no accuracy."""
     if record.value is None:
         return None
     arguments = _part(record.summary, "model_args")
     shape = SHAPES.get(str(record.model or "").rpartition("/")[2])
-    return Entry(
+    return ConfigurationResult(
         experiment=record.name,
         configuration=record.configuration,
         task=record.task,
@@ -79,6 +80,11 @@ def foreign_entry(record: ForeignRecord) -> Entry | None:
     )
 
 
+def import_table(store: Store, name: str, success: SuccessSpec | None = None) -> Table:
+    """The imported summaries of one name, judged by the given criteria if there are any."""
+    return foreign_table(name, foreign_of(store, name), success)
+
+
 def foreign_table(name: str, records: Iterable[ForeignRecord], success: SuccessSpec | None = None) -> Table:
     """All summaries of an import; its first configuration without reuse is the control unless criteria name one."""
     entries = sorted(
@@ -87,7 +93,7 @@ def foreign_table(name: str, records: Iterable[ForeignRecord], success: SuccessS
     )
     plain = sorted({entry.configuration for entry in entries if not acts(entry)})
     control = success.control if success else next(iter(plain), None)
-    experiment = Experiment(name=name, control=control, success=success, foreign=True)
+    experiment = AnalysedExperiment(name=name, control=control, success=success, foreign=True)
     return Table((experiment,), tuple(entries))
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Literal
 
 from unmask.analysis.likeness import acts, control_of, likeness, threshold, work_ratio
-from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.speeds import Speedup, speedup_of
+from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.verdict import Loss, loss_of
 
 Axis = Literal["speed", "work"]
@@ -37,18 +37,20 @@ class Point:
     """Whether a competitor is better in both beyond the intervals."""
 
 
-def frontier(table: Table, group: Group, axis: Axis = "speed") -> list[Point]:
+def frontier(table: Table, group: TaskResults, axis: Axis = "speed") -> list[Point]:
     """All configurations of a group of which the gain is known, the fastest first."""
     control = control_of(group)
     if control is None:
         return []
     placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]
-    curve = sorted((point for point in placed if point.threshold is not None), key=lambda one: one.gain)
+    curve = sorted((point for point in placed if point.threshold is not None), key=lambda rival: rival.gain)
     twins = {entry.configuration: likeness(entry) for entry in group.entries}
     judged = [
         # Configurations that must decode alike differ by noise only, so they do not beat each other.
         _judged(
-            point, [one for one in placed if twins[one.configuration] != twins[point.configuration]], curve
+            point,
+            [rival for rival in placed if twins[rival.configuration] != twins[point.configuration]],
+            curve,
         )
         for point in placed
     ]
@@ -66,7 +68,9 @@ def best_under(points: list[Point], budget: float, certain: bool = True) -> Poin
     return max(allowed, key=lambda point: (point.gain, point.accuracy), default=None)
 
 
-def _point(table: Table, control: Entry, entry: Entry, axis: Axis) -> Point | None:
+def _point(
+    table: Table, control: ConfigurationResult, entry: ConfigurationResult, axis: Axis
+) -> Point | None:
     speedup = speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task)
     if axis == "speed":
         gain = speedup.value if speedup else 1.0 if entry is control and _is_timed(table, entry) else None
@@ -87,7 +91,7 @@ def _point(table: Table, control: Entry, entry: Entry, axis: Axis) -> Point | No
     )
 
 
-def _is_timed(table: Table, entry: Entry) -> bool:
+def _is_timed(table: Table, entry: ConfigurationResult) -> bool:
     return table.timing(entry.experiment, entry.configuration, entry.task) is not None
 
 
@@ -101,7 +105,9 @@ def _judged(point: Point, rivals: list[Point], curve: list[Point]) -> Point:
     ]
     if better:
         certainly = any(_clearly(other, point) for other in better)
-        names = tuple(one.configuration for one in sorted(better, key=lambda one: (-one.accuracy, -one.gain)))
+        names = tuple(
+            rival.configuration for rival in sorted(better, key=lambda rival: (-rival.accuracy, -rival.gain))
+        )
         return replace(point, dominated_by=names, certainly=certainly)
     if point.acts:
         return replace(point, dominated_by=_below_curve(point, curve))

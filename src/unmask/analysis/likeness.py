@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from unmask.analysis.records import Entry, Group, Timing
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, TaskResults
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import canonical
 from unmask.spec import AnyPolicySpec, known_policy
@@ -17,15 +17,15 @@ from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
 """Of the published checkpoints; only for results that do not say how many layers their model has."""
-Result = TypeVar("Result", Entry, Timing)
+Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 
 
-def spec_of(result: Entry | Timing) -> AnyPolicySpec | None:
+def spec_of(result: Measured) -> AnyPolicySpec | None:
     """The policy as a spec; None where this version does not know it."""
     return known_policy(result.policy)
 
 
-def behaviour(result: Entry | Timing) -> Hashable:
+def behaviour(result: Measured) -> Hashable:
     """Equal for two results only when their policies must decode alike."""
     spec = spec_of(result)
     if spec is None:
@@ -36,12 +36,12 @@ def behaviour(result: Entry | Timing) -> Hashable:
         return _frozen(dict(result.policy))
 
 
-def likeness(result: Entry | Timing) -> Hashable:
+def likeness(result: Measured) -> Hashable:
     """Equal for two results only when policy and decode settings must decode alike."""
     return behaviour(result), _frozen(dict(result.decode))
 
 
-def acts(result: Entry | Timing) -> bool:
+def acts(result: Measured) -> bool:
     """Whether the policy claims to do anything."""
     return behaviour(result) != BASELINE
 
@@ -54,35 +54,35 @@ def alike(results: Iterable[Result]) -> list[list[Result]]:
     return list(found.values())
 
 
-def control_of(group: Group) -> Entry | None:
+def control_of(group: TaskResults) -> ConfigurationResult | None:
     """The named control and no other in its place; where none is named, and in imports, one without reuse will do."""
     if group.control is not None or (group.experiment.control is not None and not group.experiment.foreign):
         return group.control
     return next((entry for entry in group.entries if not acts(entry)), None)
 
 
-def distinct(entries: Iterable[Entry]) -> list[Entry]:
+def distinct(entries: Iterable[ConfigurationResult]) -> list[ConfigurationResult]:
     """One entry of each run: two names of one run are no two measurements."""
     return list({entry.run or entry.configuration: entry for entry in reversed(list(entries))}.values())[::-1]
 
 
-def subset_axis(entries: Iterable[Entry]) -> list[list[Entry]]:
+def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[ConfigurationResult]]:
     """Entries that differ in nothing but the layers their policy names, two or more at a time."""
-    found: dict[tuple[str, Hashable], list[Entry]] = defaultdict(list)
+    by_settings: dict[tuple[str, Hashable], list[ConfigurationResult]] = defaultdict(list)
     for entry in entries:
         spec = spec_of(entry)
         if spec is not None and spec.layer_fields:
             rest = {key: value for key, value in entry.policy.items() if key not in spec.layer_fields}
             axis = spec.layer_fields[0]
-            found[axis, _frozen([rest, dict(entry.decode)])].append(entry)
+            by_settings[axis, _frozen([rest, dict(entry.decode)])].append(entry)
     return [
         group
-        for (axis, _), group in found.items()
+        for (axis, _), group in by_settings.items()
         if len({_frozen(entry.policy.get(axis)) for entry in group}) > 1
     ]
 
 
-def threshold(result: Entry | Timing) -> float | None:
+def threshold(result: Measured) -> float | None:
     """The threshold of a plain decoding; None under a policy."""
     value = result.decode.get("threshold")
     return None if acts(result) or value is None else float(value)
@@ -100,28 +100,28 @@ def _frozen(value: Any) -> Hashable:
     return hashable
 
 
-def reuse_fraction(result: Entry | Timing) -> float | None:
+def reuse_fraction(result: Measured) -> float | None:
     """Share of the layer work that was not done; None where nothing was counted."""
     done = sum(part.branch_rows for part in result.effect.values())
     skipped = sum(part.branch_rows_skipped for part in result.effect.values())
     return skipped / (done + skipped) if done + skipped else None
 
 
-def flops(result: Entry | Timing) -> float | None:
+def flops(result: Measured) -> float | None:
     """Operations that were carried out; None where nothing was counted."""
     return sum(part.flops for part in result.effect.values()) or None
 
 
-def units(result: Entry | Timing) -> int | None:
+def units(result: Measured) -> int | None:
     """What the work was for: tokens when generating, requests when scoring."""
-    if isinstance(result, Timing):
+    if isinstance(result, ConfigurationTiming):
         return result.units or None
     if "generation" in result.effect:
         return result.tokens or None
     return sum(part.requests for part in result.effect.values()) or None
 
 
-def work_ratio(control: Entry | Timing, result: Entry | Timing) -> float | None:
+def work_ratio(control: Measured, result: Measured) -> float | None:
     """Operations for each token (or request), as a multiple of the control's."""
     before, after = flops(control), flops(result)
     count, other = units(control), units(result)

@@ -1,14 +1,18 @@
-"""Rows of two runs side by side, read when they are asked for: memory holds a few runs' outcomes, never all of them."""
+"""Samples of two runs side by side: each sample's value, the paired difference, and the samples whose outcome flipped.
 
+Files are read when they are asked for: memory holds the values of a few runs, never all of them.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 
-from unmask.analysis.records import Entry
 from unmask.analysis.statistics import Difference, paired_difference
+from unmask.analysis.table import ConfigurationResult
 from unmask.errors import UnmaskError
-from unmask.store.attempt import read_samples
+from unmask.store.attempt import Sample, read_samples
 
 KEPT = 12
 """Runs whose outcomes are remembered, so that a control is not read again for every candidate."""
@@ -24,7 +28,7 @@ File = tuple[Path, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SampleValues:
     """What a file of samples holds."""
 
     values: dict[str, float]
@@ -32,13 +36,13 @@ class Rows:
     count: int
 
 
-def outcomes(entry: Entry) -> dict[str, float] | None:
+def outcomes(entry: ConfigurationResult) -> dict[str, float] | None:
     """Each row's value of the headline metric; None for a result without sound rows on disk."""
     file = _file(entry)
     return None if file is None or damage(entry) is not None else _read(*file).values
 
 
-def damage(entry: Entry) -> str | None:
+def damage(entry: ConfigurationResult) -> str | None:
     """What is wrong with the file of an entry's rows, in one sentence; None where it is sound, or was never written."""
     if entry.samples is None:
         return None
@@ -47,15 +51,15 @@ def damage(entry: Entry) -> str | None:
     if file is None:
         return f"{entry.samples} is gone; {mend}."
     try:
-        found = _read(*file)
+        values = _read(*file)
     except UnmaskError as error:
         return f"{str(error).rpartition('; ')[0]}; {mend}."
-    if entry.rows is not None and found.count != entry.rows:
-        return f"{entry.samples} holds {found.count:,} of {entry.rows:,} rows; {mend}."
+    if entry.rows is not None and values.count != entry.rows:
+        return f"{entry.samples} holds {values.count:,} of {entry.rows:,} rows; {mend}."
     return None
 
 
-def disagreement(entry: Entry) -> str | None:
+def disagreement(entry: ConfigurationResult) -> str | None:
     """That the rows have another mean than the result says, in one sentence; None where they agree."""
     values = outcomes(entry)
     if not values or entry.foreign or (entry.rows is not None and len(values) != entry.rows):
@@ -69,23 +73,25 @@ def disagreement(entry: Entry) -> str | None:
     means = (fmean(values.values()), fmean(fmean(some) for some in by_subtask.values()))
     if any(abs(mean - entry.value) < NEAR for mean in means):
         return None
-    told, said = (f"{share * 100:.2f} %" for share in (means[0], entry.value))
-    return f"the rows of {entry.configuration} come to {told}, its result says {said}"
+    of_rows, of_result = (f"{share * 100:.2f} %" for share in (means[0], entry.value))
+    return f"the rows of {entry.configuration} come to {of_rows}, its result says {of_result}"
 
 
-def difference(first: Entry, second: Entry, level: float = 0.95, seed: int = 0) -> Difference | None:
+def difference(
+    first: ConfigurationResult, second: ConfigurationResult, level: float = 0.95, seed: int = 0
+) -> Difference | None:
     """The second's accuracy minus the first's, paired by row; None where the same rows are not on disk for both."""
-    one = outcomes(first)
-    two = outcomes(second) if one is not None else None
-    if one is None or two is None or not one or one.keys() != two.keys():
+    before = outcomes(first)
+    after = outcomes(second) if before is not None else None
+    if before is None or after is None or not before or before.keys() != after.keys():
         return None
     files = _file(first), _file(second)
     if files[0] is not None and files[1] is not None:
         return _remembered(files[0], files[1], level, seed)
-    return _paired(one, two, level, seed)
+    return _paired(before, after, level, seed)
 
 
-def _file(entry: Entry) -> File | None:
+def _file(entry: ConfigurationResult) -> File | None:
     """A file and what changes when it is written again."""
     if entry.samples is None:
         return None
@@ -97,14 +103,14 @@ def _file(entry: Entry) -> File | None:
 
 
 @lru_cache(maxsize=KEPT)
-def _read(path: Path, _changed: int, _size: int) -> Rows:
-    found: dict[str, float] = {}
+def _read(path: Path, _changed: int, _size: int) -> SampleValues:
+    values: dict[str, float] = {}
     count = 0
     for sample in read_samples(path):
         count += 1
         if sample.correct is not None:
-            found[sample.id] = float(sample.correct)
-    return Rows(found, count)
+            values[sample.id] = float(sample.correct)
+    return SampleValues(values, count)
 
 
 @lru_cache(maxsize=DIFFERENCES)
@@ -112,8 +118,97 @@ def _remembered(first: File, second: File, level: float, seed: int) -> Differenc
     return _paired(_read(*first).values, _read(*second).values, level, seed)
 
 
-def _paired(one: dict[str, float], two: dict[str, float], level: float, seed: int) -> Difference:
-    ids = list(one)
+def _paired(before: dict[str, float], after: dict[str, float], level: float, seed: int) -> Difference:
+    ids = list(before)
     subtasks = [name.rpartition("/")[0] for name in ids]
     clusters = subtasks if len(set(subtasks)) >= FEWEST_CLUSTERS else None
-    return paired_difference([one[i] for i in ids], [two[i] for i in ids], clusters, seed, level)
+    return paired_difference([before[i] for i in ids], [after[i] for i in ids], clusters, seed, level)
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A sample that one run answers right and the other does not."""
+
+    id: str
+    gained: bool
+    """Whether the second run is the better one on it."""
+    prompt: str
+    target: str
+    first: str
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs of the same rows."""
+
+    first: ConfigurationResult
+    second: ConfigurationResult
+    difference: Difference
+    changed: int
+    """Rows whose answer's text differs, right or wrong."""
+    flips: tuple[Flip, ...]
+
+
+def compare(first: ConfigurationResult, second: ConfigurationResult) -> Comparison:
+    """Compare two runs; rows that either has not, or that are not the same, are refused."""
+    if (first.task, first.limit) != (second.task, second.limit):
+        raise UnmaskError(
+            f"{first.configuration} is about {_row_words(first)} and {second.configuration} about "
+            f"{_row_words(second)}; compare two runs of the same rows."
+        )
+    for entry in (first, second):
+        wrong = damage(entry)
+        if wrong is not None:
+            raise UnmaskError(wrong)
+        contrary = disagreement(entry)
+        if contrary is not None:
+            raise UnmaskError(f"The figures contradict each other: {contrary}; run it again with `--force`.")
+    before, after = outcomes(first), outcomes(second)
+    if before and after and before.keys() != after.keys():
+        raise UnmaskError(
+            f"{first.configuration} and {second.configuration} share only {len(before.keys() & after.keys())} of "
+            f"{len(before)} and {len(after)} rows of {first.task}; compare runs of the same rows."
+        )
+    pair = difference(first, second)
+    if pair is None:
+        raise UnmaskError(
+            "One of the runs has no samples.jsonl, so they cannot be compared row by row; run it again."
+        )
+    changed, flips = _flips(first, second)
+    return Comparison(first, second, pair, changed, tuple(flips))
+
+
+def _row_words(entry: ConfigurationResult) -> str:
+    return entry.task if entry.limit is None else f"{entry.limit:g} rows of {entry.task}"
+
+
+def _flips(first: ConfigurationResult, second: ConfigurationResult) -> tuple[int, list[Flip]]:
+    """Only flipped rows keep their texts; of the others a hash is enough."""
+    before, after = outcomes(first) or {}, outcomes(second) or {}
+    flipped = {name for name, value in before.items() if value != after[name]}
+    kept: dict[str, str] = {}
+    marks: dict[str, int] = {}
+    for sample in _samples_on_disk(first):
+        marks[sample.id] = hash(sample.answer)
+        if sample.id in flipped:
+            kept[sample.id] = sample.answer
+    changed, flips = 0, []
+    for sample in _samples_on_disk(second):
+        changed += hash(sample.answer) != marks.get(sample.id)
+        if sample.id in flipped:
+            flips.append(
+                Flip(
+                    id=sample.id,
+                    gained=after[sample.id] > before[sample.id],
+                    prompt=sample.prompt,
+                    target=sample.target,
+                    first=kept[sample.id],
+                    second=sample.answer,
+                )
+            )
+    return changed, flips
+
+
+def _samples_on_disk(entry: ConfigurationResult) -> Iterator[Sample]:
+    return read_samples(entry.samples) if entry.samples else iter(())

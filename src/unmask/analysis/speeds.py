@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
-from unmask.analysis.records import Table, Timing
+from unmask.analysis.table import ConfigurationTiming, Table
 from unmask.analysis.words import counted
 from unmask.cost.median import median_interval
 
@@ -52,7 +52,7 @@ class Speedup:
         return f"{prompts}{self.task or 'an unknown task'}{rounds}"
 
 
-def ratios(control: Timing, timing: Timing) -> list[float]:
+def ratios(control: ConfigurationTiming, timing: ConfigurationTiming) -> list[float]:
     """The control's time a token (or request) divided by the configuration's, round by round."""
     if len(control.seconds) != len(timing.seconds) or not control.units or not timing.units:
         return []
@@ -90,16 +90,18 @@ def speedup_of(
 ) -> Speedup | None:
     """The speed-up of a configuration over the control from the best timing run that holds both, if there is one."""
     for timing in table.ranked_timings(experiment, configuration, task):
-        found = _against(table, timing, control, level)
-        if found is not None:
-            return replace(found, task=timing.task, prompts=timing.prompts or timing.requests)
+        speedup = _against(table, timing, control, level)
+        if speedup is not None:
+            return replace(speedup, task=timing.task, prompts=timing.prompts or timing.requests)
     return None
 
 
-def _against(table: Table, timing: Timing, control: str, level: float) -> Speedup | None:
+def _against(table: Table, timing: ConfigurationTiming, control: str, level: float) -> Speedup | None:
     """A timing beside the control of the same run; what the run recorded itself where its rounds are not known."""
-    beside = [one for one in table.timings if (one.run, one.experiment) == (timing.run, timing.experiment)]
-    base = next((one for one in beside if one.configuration == control), None)
+    beside = [
+        other for other in table.timings if (other.run, other.experiment) == (timing.run, timing.experiment)
+    ]
+    base = next((other for other in beside if other.configuration == control), None)
     values = ratios(base, timing) if base else []
     if values:
         return ratio_interval(values, level)

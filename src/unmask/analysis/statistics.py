@@ -148,8 +148,8 @@ def _score(
     variance = n * (2 * losses + difference * (1 - difference))
     distance = plus - minus - n * difference
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = distance / np.sqrt(np.maximum(variance, 0))
-    without_variance: NDArray[np.float64] = np.where(np.isnan(found), 0.0, found)
+        statistic = distance / np.sqrt(np.maximum(variance, 0))
+    without_variance: NDArray[np.float64] = np.where(np.isnan(statistic), 0.0, statistic)
     return without_variance
 
 
@@ -200,8 +200,8 @@ def _resampled(
     if len(kinds) <= FEW_KINDS and np.all(sizes == 1):
         # How often each value is drawn is all that matters, and far quicker to draw.
         drawn = random.multinomial(len(sums), counts / len(sums), size=resamples)
-        found: NDArray[np.float64] = drawn @ kinds / len(sums)
-        return found
+        means_of_counts: NDArray[np.float64] = drawn @ kinds / len(sums)
+        return means_of_counts
     means, step = [], max(1, CHUNK // len(sums))
     for start in range(0, resamples, step):
         index = random.integers(len(sums), size=(min(step, resamples - start), len(sums)))
@@ -267,10 +267,10 @@ def paired_difference(
         raise UnmaskError(f"{len(first)} rows cannot be paired with {len(second)}; compare the same rows.")
     if not len(first):
         raise UnmaskError("There are no rows to compare.")
-    one, two = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-    change = two - one
-    binary = bool(np.isin(one, (0.0, 1.0)).all() and np.isin(two, (0.0, 1.0)).all())
-    counts = _counts(one, two) if binary else None
+    before, after = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    change = after - before
+    binary = bool(np.isin(before, (0.0, 1.0)).all() and np.isin(after, (0.0, 1.0)).all())
+    counts = _counts(before, after) if binary else None
     if clusters is not None and len(set(clusters)) > 1:
         interval = clustered_interval(change.tolist(), clusters, level)
     elif counts is not None:
@@ -306,11 +306,11 @@ def unpaired_interval(
     Hybrid score interval (Newcombe, Statistics in Medicine 17, 1998, 873-890, method 10). On samples
     that are in truth the same it is wider than a paired interval: the samples' own difficulty counts twice.
     """
-    one = wilson(first * first_count, first_count, level)
-    two = wilson(second * second_count, second_count, level)
+    before = wilson(first * first_count, first_count, level)
+    after = wilson(second * second_count, second_count, level)
     difference = second - first
-    down = math.hypot(second - two.low, one.high - first)
-    up = math.hypot(two.high - second, first - one.low)
+    down = math.hypot(second - after.low, before.high - first)
+    up = math.hypot(after.high - second, first - before.low)
     return Interval(max(-1.0, difference - down), min(1.0, difference + up), level, "Newcombe")
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.records import Entry, Group, Planned, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.statistics import (
@@ -24,6 +23,7 @@ from unmask.analysis.statistics import (
     samples_for_margin,
     unpaired_interval,
 )
+from unmask.analysis.table import ConfigurationResult, Planned, Table, TaskResults
 from unmask.analysis.words import counted, in_points, join_words, points
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import SuccessSpec
@@ -100,13 +100,18 @@ def candidates_of(
     )
 
 
-def judged_group(table: Table, experiment: str, task: str) -> Group | None:
+def judged_group(table: Table, experiment: str, task: str) -> TaskResults | None:
     """The task's entries; of several limits the one with the most rows."""
     groups = [group for group in table.groups() if (group.experiment.name, group.task) == (experiment, task)]
     return max(groups, key=lambda group: max(entry.rows or 0 for entry in group.entries), default=None)
 
 
-def loss_of(control: Entry, entry: Entry, level: float = 0.95, corrected: float | None = None) -> Loss | None:
+def loss_of(
+    control: ConfigurationResult,
+    entry: ConfigurationResult,
+    level: float = 0.95,
+    corrected: float | None = None,
+) -> Loss | None:
     """How much a configuration loses, paired by row where rows are on disk."""
     strict = level if corrected is None else corrected
     pair, wide_pair = (difference(control, entry, each) for each in (level, strict))

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from unmask import lab
-from unmask.analysis.comparison import Comparison
-from unmask.analysis.records import Entry
+from unmask.analysis.samples import Comparison
+from unmask.analysis.table import ConfigurationResult
 from unmask.cli.options import store_option
 
 LONGEST = 400
@@ -59,7 +59,7 @@ def _document(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _side(entry: Entry) -> dict[str, Any]:
+def _side(entry: ConfigurationResult) -> dict[str, Any]:
     return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows}
 
 

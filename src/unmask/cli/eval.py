@@ -35,7 +35,7 @@ from unmask.spec.sweep import generation_arguments
 from unmask.store.files import write_atomically
 
 if TYPE_CHECKING:
-    from unmask.evaluation.run import Outcome
+    from unmask.evaluation.results import Evaluation
     from unmask.evaluation.task_data import Loaded
     from unmask.spec.lock import Lock
 
@@ -156,11 +156,11 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     return CheckedArguments(spec, policy, loaded, checkpoint)
 
 
-def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Outcome":
+def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Evaluation":
     """Load the weights and put the tasks to the model."""
     from unmask.evaluation.harness import Options
     from unmask.evaluation.lm import UnmaskLM
-    from unmask.evaluation.run import evaluate as run
+    from unmask.evaluation.results import evaluate as run
 
     model = arguments.checkpoint
     engine = load_with_bar(checked.checkpoint, model.device, model.dtype, model.mask_token_id)
@@ -198,10 +198,10 @@ def _offline_from(file: Path) -> "Lock":
 
 def _warn_of_gaps() -> None:
     """Say what this system does not keep programs from."""
-    from unmask.evaluation.sandbox import isolation
+    from unmask.evaluation.sandbox import GAP, isolation
 
     for gap in isolation().gaps:
-        warnings.warn(f"In the sandbox {gap}: this system does not allow better.", stacklevel=2)
+        warnings.warn(GAP.format(gap), stacklevel=2)
 
 
 def _check_new(output: Path) -> None:
@@ -214,7 +214,7 @@ def _check_new(output: Path) -> None:
         )
 
 
-def _write_results(output: Path, outcome: "Outcome") -> None:
+def _write_results(output: Path, outcome: "Evaluation") -> None:
     """Samples first: a folder with results.json is whole."""
     output.mkdir(exist_ok=True)
     for task, rows in outcome.samples.items():

@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
 from unmask.lab.planning import Selection
 from unmask.lab.recipes import Message
-from unmask.launch import Ended, Job, Skipped, Started, Tick
+from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
 
@@ -152,10 +152,10 @@ class _Bars:
     def _show_run(self, bars: Progress, event: SweepEvent) -> None:
         under_way = {str(task.fields["run"]): task.id for task in bars.tasks if "run" in task.fields}
         if isinstance(event, Started):
-            bars.add_task(event.job.label, total=None, run=event.job.run)
+            bars.add_task(event.command.label, total=None, run=event.command.run)
         elif isinstance(event, Ended):
-            if event.job.run in under_way:
-                bars.remove_task(under_way[event.job.run])
+            if event.command.run in under_way:
+                bars.remove_task(under_way[event.command.run])
             bars.advance(self._whole)
             self._screen.print(_sentence(event))
         elif isinstance(event, Skipped):
@@ -167,12 +167,12 @@ class _Bars:
 
 def _sentence(event: Ended) -> str:
     if event.done:
-        return f"[green]done[/]    {event.job.label} ({event.seconds:.0f} s)"
-    reason = event.error or state_of(RunFolder(event.job.folder)).reason or f"exit code {event.code}"
-    return f"[red]failed[/]  {event.job.label}: {reason}"
+        return f"[green]done[/]    {event.command.label} ({event.seconds:.0f} s)"
+    reason = event.error or state_of(RunFolder(event.command.folder)).reason or f"exit code {event.code}"
+    return f"[red]failed[/]  {event.command.label}: {reason}"
 
 
-def _show_progress(bars: Progress, bar: TaskID, job: Job) -> None:
+def _show_progress(bars: Progress, bar: TaskID, job: WorkerCommand) -> None:
     attempts = RunFolder(job.folder).attempts()
     reached = attempts[-1].reached() if attempts else None
     if reached and reached[1]:

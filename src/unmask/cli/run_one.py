@@ -10,10 +10,7 @@ from types import FrameType
 import click
 
 from unmask.errors import UnmaskError
-from unmask.store.attempt import Attempt
-from unmask.store.result import AccuracyResult
 from unmask.store.run_folder import RunFolder
-from unmask.store.summary import summary_of, summary_text
 
 
 @click.command(name="run-one")
@@ -38,36 +35,20 @@ def run_one(folder: Path, keep_output: bool) -> None:
     if not keep_output:
         _redirect(attempt.log)
     try:
-        with attempt.beating():
-            _execute(run, attempt)
+        with attempt.working():
+            # Imported here, so that a broken installation of torch is written down as a failure of the attempt.
+            from unmask.evaluation.worker import complete
+
+            published = complete(run, attempt)
     except KeyboardInterrupt:
         click.echo("Stopped; running it again goes on from here.", err=True)
         raise
-    except UnmaskError as error:
-        attempt.fail(str(error))
+    except UnmaskError:
         raise
-    except MemoryError:
-        attempt.fail("The machine has not enough memory; lower batch_size or ask for more.")
-        raise UnmaskError("The machine has not enough memory; lower batch_size or ask for more.") from None
-    except Exception as error:
+    except Exception:
         traceback.print_exc()
-        attempt.fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
         raise
-    finally:
-        attempt.close()
-
-
-def _execute(run: RunFolder, attempt: Attempt) -> None:
-    from unmask.evaluation.worker import execute
-
-    result = execute(run, attempt)
-    if run.publish(result):
-        if isinstance(result, AccuracyResult):
-            names = run.worker.get("configuration", ""), run.worker.get("experiment", "")
-            run.write_summary(summary_text(summary_of(result, *names)))
-        click.echo(f"{run.name} is done.")
-    else:
-        click.echo(f"{run.name} was done by another worker first.")
+    click.echo(f"{run.name} is done." if published else f"{run.name} was done by another worker first.")
 
 
 def _redirect(log: Path) -> None:

@@ -17,10 +17,9 @@ from unmask.evaluation.harness import Options
 from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.lock import check_lock
-from unmask.evaluation.record import result_of, samples_of
-from unmask.evaluation.run import evaluate
+from unmask.evaluation.results import evaluate, result_of, samples_of
 from unmask.evaluation.task_data import Loaded, load_tasks, work_offline
-from unmask.evaluation.timing_run import time_all
+from unmask.evaluation.timing import time_all
 from unmask.loading import load
 from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
@@ -29,8 +28,19 @@ from unmask.spec.lock import Lock, read_lock
 from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store.attempt import AnyAnswer, Attempt
 from unmask.store.environment import environment
+from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
 from unmask.store.run_folder import RunFolder
+
+
+def complete(run: RunFolder, attempt: Attempt) -> bool:
+    """Execute a run and publish its result; False if another worker published one first."""
+    result = execute(run, attempt)
+    published = run.publish(result)
+    if published and isinstance(result, AccuracyResult):
+        names = run.worker.get("configuration", ""), run.worker.get("experiment", "")
+        run.write_summary(summary_text(summary_of(result, *names)))
+    return published
 
 
 def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
@@ -124,9 +134,9 @@ def _accuracy(
         batch_size=worker["batch_size"],
         journal=Journal(run.answers(), keep, attempt.progress),
     )
-    outcome = evaluate(lm, loaded, _options(task, task["generation"]), worker["allow_code"])
-    attempt.write_samples(samples_of(outcome, lm, task["metric"]))
-    return result_of(outcome, lm, task["name"], task["metric"])
+    evaluation = evaluate(lm, loaded, _options(task, task["generation"]), worker["allow_code"])
+    attempt.write_samples(samples_of(evaluation, lm, task["metric"]))
+    return result_of(evaluation, lm, task["name"], task["metric"])
 
 
 def _timing(

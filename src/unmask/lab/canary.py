@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from unmask.analysis.guards import run_guards
-from unmask.analysis.own import entry_of
-from unmask.analysis.records import Experiment, Table
+from unmask.analysis.table import AnalysedExperiment, Table, entry_of
 from unmask.errors import UnmaskError
 from unmask.lab.planning import Plan, SweepRun
 from unmask.policies.ceiling import canonical
@@ -58,7 +57,7 @@ def judge(recipe: Recipe, runs: Sequence[SweepRun]) -> Iterator[str]:
                 f"The canary {run.label} has no result ({run.state.reason}); nothing else was started."
             )
         entries.append(entry_of(recipe.name, run.planned.configuration, result, run.folder.folder))
-    experiment = Experiment(name=recipe.name, control=recipe.control)
+    experiment = AnalysedExperiment(name=recipe.name, control=recipe.control)
     findings = [
         finding
         for finding in run_guards(Table((experiment,), tuple(entries), ()))

@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.lab.planning import Plan, Selection, SweepRun, freeze, plan, still_to_do, sweep_runs, write_down
 from unmask.lab.recipes import Message
 from unmask.lab.runs import job_words
-from unmask.launch import Ended, Job, Skipped, Started, Tick, find_slots, local_pool
+from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
 from unmask.launch.slurm import submit
 from unmask.spec.sweep import task_label
 from unmask.store.experiments import append_jobs
@@ -241,7 +241,7 @@ class _Execution:
         folder = (store.root / "experiments" / name / "slurm").resolve()
         resources = msgspec.to_builtins(self._plan.opened.recipe.resources)
         for array in submit([each.command for each in runs], folder, resources, name):
-            append_jobs(store, name, [{"job": each.job_id, "run": each.job.run} for each in array])
+            append_jobs(store, name, [{"job": each.job_id, "run": each.command.run} for each in array])
             yield Message(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
 
     def _wait_for(self, runs: Sequence[SweepRun]) -> Events:
@@ -255,6 +255,6 @@ class _Execution:
             time.sleep(QUEUE_PAUSE)
 
 
-def _is_held(job: Job) -> bool:
+def _is_held(job: WorkerCommand) -> bool:
     """Whether another runner's worker is at it."""
     return state_of(RunFolder(job.folder)).status == "running"

@@ -8,23 +8,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from unmask.analysis.comparison import Comparison
-from unmask.analysis.comparison import compare as compare_entries
+from unmask.analysis.foreign import import_table
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.own import entry_of
-from unmask.analysis.records import Entry
-from unmask.analysis.tables import import_table, own_table
+from unmask.analysis.samples import Comparison
+from unmask.analysis.samples import compare as compare_entries
+from unmask.analysis.table import ConfigurationResult, entry_of, own_table
 from unmask.analysis.verdict import Verdict
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
 from unmask.lab.recipes import Message, Notify, read_criteria
 from unmask.lab.runs import StorePlace, experiment_of, open_store
 from unmask.report.document import Document
-from unmask.report.flips import flips_of
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
-from unmask.report.replays import with_replays
+from unmask.report.samples import flips_of, with_recordings
 from unmask.store.experiments import experiment_names
 from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
 from unmask.store.files import make_folder, write_atomically
@@ -103,7 +101,7 @@ def compare(first: str, second: str, *, store: StorePlace = None) -> ComparedRun
     return ComparedRuns(compare_entries(before, after), tuple(retractions))
 
 
-def _entry(store: Store, name: str, retractions: list[str]) -> Entry:
+def _entry(store: Store, name: str, retractions: list[str]) -> ConfigurationResult:
     run = store.open(name)
     result = run.result()
     if result is None:
@@ -151,7 +149,7 @@ def report(
     tasks = [task for part in document.parts for task in part.tasks]
     document = replace(document, flips=tuple(flips_of(tasks)))
     if recordings != 0:
-        document = with_replays(document, place, recordings, _as_text(on_event))
+        document = with_recordings(document, place, recordings, _as_text(on_event))
     folder = Path(output) if output else report_folder(place, names, others)
     markdown, page = write_report(document, folder)
     verdicts = tuple(part.verdict for part in document.parts if part.verdict is not None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from unmask.errors import UnmaskError
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, job_words, open_store
-from unmask.launch import Job
+from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
@@ -52,10 +52,12 @@ class SweepRun:
         return self.state.status
 
     @property
-    def command(self) -> Job:
+    def command(self) -> WorkerCommand:
         """The worker that would execute it."""
         place = self.folder.folder.resolve()
-        return Job(self.id, place, self.label, (sys.executable, "-m", "unmask", "run-one", str(place)))
+        return WorkerCommand(
+            self.id, place, self.label, (sys.executable, "-m", "unmask", "run-one", str(place))
+        )
 
 
 @dataclass(frozen=True)

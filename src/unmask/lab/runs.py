@@ -15,7 +15,7 @@ import psutil
 
 from unmask.errors import UnmaskError
 from unmask.launch import job_states
-from unmask.launch.jobs import LOG
+from unmask.launch.local import LOG
 from unmask.launch.queue_state import cancel as cancel_jobs
 from unmask.store.experiments import Experiment, Member, experiment_names, read_experiment, read_jobs
 from unmask.store.process import lives

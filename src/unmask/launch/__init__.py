@@ -4,23 +4,21 @@ Knows run folders by their paths and workers by their command; resuming is the w
 submitit only when something is submitted.
 """
 
-from unmask.launch.events import Ended, Event, Skipped, Started, Tick
-from unmask.launch.jobs import Job
-from unmask.launch.local import local_pool
+from unmask.launch.local import Ended, Event, Skipped, Started, Tick, WorkerCommand, local_pool
 from unmask.launch.queue_state import JobState, cancel, job_states
-from unmask.launch.slots import Slot, find_slots
+from unmask.launch.slots import WorkerSlot, find_slots
 from unmask.launch.slurm import Submitted, submit
 
 __all__ = [
     "Ended",
     "Event",
-    "Job",
     "JobState",
     "Skipped",
-    "Slot",
     "Started",
     "Submitted",
     "Tick",
+    "WorkerCommand",
+    "WorkerSlot",
     "cancel",
     "find_slots",
     "job_states",

@@ -1,9 +1,10 @@
-"""Runs jobs on this machine's slots: a fresh process per run, one loop in the main thread, no other thread.
+"""Runs workers on the slots of this machine: a fresh process for each run, one loop in the main thread.
 
-What is done is read from disk when a job's turn comes, so several pools may work on the same jobs. Interrupts stop all
-workers, leave what they have written, and end in KeyboardInterrupt. Knows nothing of what a worker does.
+Knows worker commands, the events that a pool reports, and how interrupts stop it; nothing of what a worker does.
+Whether a run is done is read from disk when its turn comes, so several pools may work on the same runs. An interrupt
+stops all workers, leaves what they have written, and ends in KeyboardInterrupt.
 
-    with local_pool(jobs, find_slots()) as events:
+    with local_pool(commands, find_slots()) as events:
         for event in events:
             ...
 """
@@ -11,38 +12,116 @@ workers, leave what they have written, and end in KeyboardInterrupt. Knows nothi
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
-from unmask.launch.events import Ended, Event, Skipped, Started, Tick
-from unmask.launch.interrupts import caught_interrupts
-from unmask.launch.jobs import Job
 from unmask.launch.processes import has_ended, reap_group, signal_group, start_worker, wait_for
-from unmask.launch.slots import Slot
+from unmask.launch.slots import WorkerSlot
 
+RESULT = "result.json"
+LOG = "launch.log"
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 LOOK_AGAIN = 2.0
-"""Seconds between two looks at a job that another runner holds."""
+"""Seconds between two looks at a run that another pool works on."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """One run folder and the command that fills it."""
+
+    run: str
+    """The run's id."""
+    folder: Path
+    """The run's folder."""
+    label: str
+    """What people call the run."""
+    argv: tuple[str, ...]
+    """The worker's command, its program as an absolute path."""
+    log: Path | None = None
+    """Where its output is appended to; without it `launch.log` in the run's folder."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is published."""
+        return (self.folder / RESULT).exists()
+
+    @property
+    def log_file(self) -> Path:
+        """Where its output is appended to."""
+        return self.log or self.folder / LOG
+
+
+# What a pool reports while it works.
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A worker has been started."""
+
+    command: WorkerCommand
+    slot: WorkerSlot
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker has ended, or could not be started."""
+
+    command: WorkerCommand
+    slot: WorkerSlot
+    code: int | None
+    """Its exit code, negative for a signal; None if it was never started or cannot be killed."""
+    seconds: float
+    done: bool
+    """Whether the result is published."""
+    error: str | None = None
+    """Why it could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A run was done already when its turn came."""
+
+    command: WorkerCommand
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A moment has passed."""
+
+    running: tuple[WorkerCommand, ...]
+    waiting: int
+
+
+Event = Started | Ended | Skipped | Tick
+
+
+# The pool.
 
 
 @contextmanager
 def local_pool(
-    jobs: Sequence[Job],
-    slots: Sequence[Slot],
+    commands: Sequence[WorkerCommand],
+    slots: Sequence[WorkerSlot],
     *,
-    held: Callable[[Job], bool] = lambda _job: False,
+    held: Callable[[WorkerCommand], bool] = lambda _command: False,
     pause: float = 0.2,
     grace: float = 10.0,
 ) -> Iterator[Iterator[Event]]:
-    """Events of running all jobs; leaving it early stops the workers.
+    """Events of running all commands; leaving it early stops the workers.
 
-    A job that is `held` (another runner works on it) waits until it is done or let go. Workers that are stopped have
-    `grace` seconds; a second interrupt takes them away.
+    A run that is `held` (another pool works on it) waits until it is done or let go. Workers that are stopped have
+    `grace` seconds; a second interrupt kills them.
     """
     with caught_interrupts() as caught:
-        pool = _Pool(jobs, slots, held, pause, grace, caught)
+        pool = _Pool(commands, slots, held, pause, grace, caught)
         try:
             yield pool.events()
         finally:
@@ -53,8 +132,8 @@ def local_pool(
 
 @dataclass(slots=True)
 class _Running:
-    job: Job
-    slot: Slot
+    command: WorkerCommand
+    slot: WorkerSlot
     process: subprocess.Popen[bytes]
     since: float
 
@@ -62,14 +141,14 @@ class _Running:
 class _Pool:
     def __init__(
         self,
-        jobs: Sequence[Job],
-        slots: Sequence[Slot],
-        held: Callable[[Job], bool],
+        commands: Sequence[WorkerCommand],
+        slots: Sequence[WorkerSlot],
+        held: Callable[[WorkerCommand], bool],
         pause: float,
         grace: float,
         caught: Sequence[int],
     ) -> None:
-        self._waiting = deque(jobs)
+        self._waiting = deque(commands)
         self._free = deque(slots)
         self._running: list[_Running] = []
         self._look_again: dict[str, float] = {}
@@ -82,7 +161,7 @@ class _Pool:
                 raise KeyboardInterrupt
             yield from self._collect()
             yield from self._fill()
-            yield Tick(tuple(each.job for each in self._running), len(self._waiting))
+            yield Tick(tuple(each.command for each in self._running), len(self._waiting))
             if self._running or self._waiting:
                 time.sleep(self._pause)
 
@@ -104,36 +183,71 @@ class _Pool:
             self._running.remove(each)
             self._free.append(each.slot)
             code = reap_group(each.process)
-            yield Ended(each.job, each.slot, code, time.monotonic() - each.since, each.job.done)
+            yield Ended(each.command, each.slot, code, time.monotonic() - each.since, each.command.done)
 
     def _fill(self) -> Iterator[Event]:
         for _ in range(len(self._waiting)):
             if not self._free:
                 return
-            job = self._waiting.popleft()
-            if job.done:
-                yield Skipped(job)
-            elif self._is_held(job):
-                self._waiting.append(job)
+            command = self._waiting.popleft()
+            if command.done:
+                yield Skipped(command)
+            elif self._is_held(command):
+                self._waiting.append(command)
             else:
-                yield self._start(job)
+                yield self._start(command)
 
-    def _is_held(self, job: Job) -> bool:
+    def _is_held(self, command: WorkerCommand) -> bool:
         now = time.monotonic()
-        if now < self._look_again.get(job.run, 0.0):
+        if now < self._look_again.get(command.run, 0.0):
             return True
-        if not self._held(job):
+        if not self._held(command):
             return False
-        self._look_again[job.run] = now + LOOK_AGAIN
+        self._look_again[command.run] = now + LOOK_AGAIN
         return True
 
-    def _start(self, job: Job) -> Event:
+    def _start(self, command: WorkerCommand) -> Event:
         slot = self._free.popleft()
         environment = {**os.environ, **slot.environment}
         try:
-            process = start_worker(job.argv, job.log_file, environment, own_session=True)
+            process = start_worker(command.argv, command.log_file, environment, own_session=True)
         except OSError as error:
             self._free.append(slot)
-            return Ended(job, slot, None, 0.0, False, f"{job.label} cannot be started: {error}.")
-        self._running.append(_Running(job, slot, process, time.monotonic()))
-        return Started(job, slot, process.pid)
+            return Ended(command, slot, None, 0.0, False, f"{command.label} cannot be started: {error}.")
+        self._running.append(_Running(command, slot, process, time.monotonic()))
+        return Started(command, slot, process.pid)
+
+
+@contextmanager
+def caught_interrupts() -> Iterator[list[int]]:
+    """Collect interrupts in a list while this lasts; a signal that was ignored before (nohup) stays ignored.
+
+    Signals belong to the main thread: elsewhere nothing is caught. What ends in another thread than it began in (an
+    iterator that is collected as garbage) is undone by the next signal, which then acts as it did before.
+    """
+    caught: list[int] = []
+    before: dict[int, Any] = {}
+    is_over = False
+
+    def catch(number: int, _frame: FrameType | None) -> None:
+        if not is_over:
+            caught.append(number)
+            return
+        signal.signal(number, before[number])
+        os.kill(os.getpid(), number)
+
+    for name in STOPPING if _is_main_thread() else ():
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, catch)
+    try:
+        yield caught
+    finally:
+        is_over = True
+        if _is_main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -20,7 +20,7 @@ _PART = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class WorkerSlot:
     """A place for one run at a time."""
 
     name: str
@@ -28,7 +28,7 @@ class Slot:
     """What a run in this slot finds in its environment besides the rest."""
 
 
-def find_slots(count: int | None = None, environment: Mapping[str, str] | None = None) -> list[Slot]:
+def find_slots(count: int | None = None, environment: Mapping[str, str] | None = None) -> list[WorkerSlot]:
     """The slots of this machine; `count` sets their number, several to a GPU if there are not as many."""
     if count is not None and count < 1:
         raise UnmaskError(f"The number of slots must be at least 1, not {count}.")
@@ -74,13 +74,13 @@ def read_devices(listing: str) -> list[str]:
     return [uuid for gpu, parts in gpus for uuid in (parts or [gpu])]
 
 
-def _gpu_slot(devices: Sequence[str], index: int) -> Slot:
+def _gpu_slot(devices: Sequence[str], index: int) -> WorkerSlot:
     device = devices[index % len(devices)]
     again = index // len(devices)
     number = device if device.isdigit() else str(index % len(devices))
-    return Slot(f"gpu {number}" + (f" ({again + 1})" if again else ""), {DEVICES: device})
+    return WorkerSlot(f"gpu {number}" + (f" ({again + 1})" if again else ""), {DEVICES: device})
 
 
-def _cpu_slots(count: int, environment: Mapping[str, str]) -> list[Slot]:
+def _cpu_slots(count: int, environment: Mapping[str, str]) -> list[WorkerSlot]:
     own = {} if environment.get(THREADS) else {THREADS: str(max(1, cores() // count))}
-    return [Slot(f"cpu {index}", own) for index in range(count)]
+    return [WorkerSlot(f"cpu {index}", own) for index in range(count)]

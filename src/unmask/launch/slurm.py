@@ -1,4 +1,6 @@
-"""Submits jobs to SLURM as submitit arrays: the one place that knows submitit on the submitting side.
+"""Submits worker commands to SLURM as submitit arrays: the one place that knows submitit on the submitting side.
+
+Knows sbatch's options for GPUs, memory and time, and what must not stand in a script; it knows no cluster.
 
 Nothing is waited for: what is done is seen on disk, what is queued by `queue_state`. Secrets stay in the environment,
 which sbatch hands over; where it does not (`export = "NONE"`), a worker finds the hub's own token file.
@@ -9,20 +11,23 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError
-from unmask.launch.jobs import RESULT, Job
-from unmask.launch.resources import read_resources, refuse_secrets, sbatch_options, warning_seconds
+from unmask.launch.local import RESULT, WorkerCommand
+from unmask.spec import build
 from unmask.spec.recipe import ResourcesSpec
+from unmask.store.redaction import redacted
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
 
+OURS = ("array", "error", "open-mode", "output", "signal", "wrap")
+"""Options of sbatch that Unmask sets itself."""
 LARGEST_ARRAY = 1001
 """SLURM's own default, where the cluster does not tell."""
 MOST_RESTARTS = 50
@@ -31,23 +36,23 @@ MOST_RESTARTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A job that is in the queue."""
+    """A worker that is in the queue as a job."""
 
-    job: Job
+    command: WorkerCommand
     job_id: str
     """As squeue and scancel know it: `17`, or `17_3` in an array."""
 
 
 def submit(
-    jobs: Sequence[Job], folder: Path, resources: Mapping[str, Any], name: str = "unmask"
+    commands: Sequence[WorkerCommand], folder: Path, resources: Mapping[str, Any], name: str = "unmask"
 ) -> Iterator[list[Submitted]]:
-    """Submit jobs in as few arrays as the cluster allows, giving each array's ids as soon as it is in the queue.
+    """Submit commands in as few arrays as the cluster allows, giving each array's ids as soon as it is in the queue.
 
     `folder` takes the scripts and the logs of the jobs themselves. If an array is refused, the ones before it are in
     the queue and have been given.
     """
     wanted = read_resources(resources)
-    refuse_secrets(wanted, (job.argv for job in jobs))
+    refuse_secrets(wanted, (command.argv for command in commands))
     if "%" in str(folder):
         raise UnmaskError(
             f"{folder} has a % in its path, which sbatch reads as a pattern; use another store."
@@ -59,8 +64,8 @@ def submit(
         )
     size = largest_array()
     after: str | None = None
-    for start in range(0, len(jobs), size):
-        chunk = jobs[start : start + size]
+    for start in range(0, len(commands), size):
+        chunk = commands[start : start + size]
         executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, name)
         submitted = _submit_array(executor, chunk, wanted.requeue, start)
         # Arrays have limits of their own: with a limit on all, one follows the other.
@@ -107,13 +112,16 @@ def _executor(
 
 
 def _submit_array(
-    executor: "SlurmExecutor", jobs: Sequence[Job], requeue: bool, before: int
+    executor: "SlurmExecutor", commands: Sequence[WorkerCommand], requeue: bool, before: int
 ) -> list[Submitted]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     from unmask.launch.slurm_task import Task
 
-    tasks = [Task(job.argv, job.folder.absolute() / RESULT, job.log_file.absolute(), requeue) for job in jobs]
+    tasks = [
+        Task(command.argv, command.folder.absolute() / RESULT, command.log_file.absolute(), requeue)
+        for command in commands
+    ]
     kept = _loose_files(executor)
     try:
         with _outside_of_jobs():
@@ -123,7 +131,7 @@ def _submit_array(
             file.unlink(missing_ok=True)
         rest = f" {before} runs before these are in the queue." if before else ""
         raise UnmaskError(f"sbatch refused: {_sentence(str(error))}{rest}") from None
-    return [Submitted(job, each.job_id) for job, each in zip(jobs, queued, strict=True)]
+    return [Submitted(command, job.job_id) for command, job in zip(commands, queued, strict=True)]
 
 
 def _loose_files(executor: "SlurmExecutor") -> set[Path]:
@@ -153,3 +161,60 @@ def _outside_of_jobs() -> Iterator[None]:
 def _sentence(message: str) -> str:
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in message.strip().splitlines()]
     return ("; ".join(lines) or "it gave no reason").rstrip(".") + "."
+
+
+# What a recipe asks of a cluster, in the words of sbatch.
+
+
+def read_resources(fields: Mapping[str, Any]) -> ResourcesSpec:
+    """Validated resources."""
+    resources = build(ResourcesSpec, dict(fields), "resources", strict=True)
+    for name, value in resources.sbatch.items():
+        if _option(name) in OURS:
+            raise UnmaskError(f"resources.sbatch may not set `{name}`: Unmask sets it itself.")
+        if not isinstance(value, str | int | float):
+            raise UnmaskError(f"resources.sbatch: `{name}` must be text, a number, true or false.")
+    return resources
+
+
+def sbatch_options(resources: ResourcesSpec) -> dict[str, Any]:
+    """Options by their long names; those that are True have no value."""
+    options: dict[str, Any] = {
+        "requeue" if resources.requeue else "no-requeue": True,
+        "cpus-per-task": resources.cpus,
+        "gres": _gres(resources),
+        "mem": f"{resources.memory_gb}G",
+        "partition": resources.partition,
+        "account": resources.account,
+        "qos": resources.qos,
+        "exclude": resources.exclude,
+        **{_option(name): value for name, value in resources.sbatch.items()},
+    }
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def warning_seconds(resources: ResourcesSpec) -> int:
+    """How long before its time limit a worker is told to stop."""
+    return max(15, min(120, resources.minutes * 60 // 10))
+
+
+def refuse_secrets(resources: ResourcesSpec, commands: Iterable[Iterable[str]]) -> None:
+    """Refuse a token in what would be written into a script or stand in a command."""
+    written = [*resources.setup, *map(str, resources.sbatch.values())]
+    written += [word for command in commands for word in command]
+    if any(redacted(text) != text for text in written):
+        raise UnmaskError(
+            "The resources hold an access token, which would be written into the job's script; give it as HF_TOKEN in "
+            "the environment or by `hf auth login`."
+        )
+
+
+def _gres(resources: ResourcesSpec) -> str | None:
+    if not resources.gpus:
+        return None
+    kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
+    return f"gpu:{kind}{resources.gpus}"
+
+
+def _option(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")

@@ -6,17 +6,17 @@ from typing import Any
 
 from unmask.analysis.frontier import Point, best_under
 from unmask.analysis.guards import Finding
-from unmask.analysis.records import Entry, Experiment, Group, Timing
 from unmask.analysis.speeds import Speedup
 from unmask.analysis.statistics import Interval
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, TaskResults
 from unmask.analysis.verdict import Loss, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TableLine:
     """One configuration of one task."""
 
-    entry: Entry
+    entry: ConfigurationResult
     is_control: bool
     interval: Interval | None
     """Of the accuracy."""
@@ -30,7 +30,7 @@ class Line:
     """Share of the layer work that was not done."""
     work: float | None
     """Operations a token (or request), as a multiple of the control's."""
-    timing: Timing | None
+    timing: ConfigurationTiming | None
     """Of a timing run on the same task."""
     speedup: Speedup | None
 
@@ -54,9 +54,9 @@ class TaskPart:
 
     key: str
     """Unique in the document, usable as an anchor."""
-    group: Group
-    lines: tuple[Line, ...]
-    control: Entry | None
+    group: TaskResults
+    lines: tuple[TableLine, ...]
+    control: ConfigurationResult | None
     by_speed: tuple[Point, ...]
     by_work: tuple[Point, ...]
     equal: tuple[tuple[str, ...], ...]
@@ -84,14 +84,14 @@ class TaskPart:
     @property
     def rows(self) -> int | None:
         """Rows, where all configurations agree on them."""
-        found = {line.entry.rows for line in self.lines}
-        return found.pop() if len(found) == 1 else None
+        counts = {line.entry.rows for line in self.lines}
+        return counts.pop() if len(counts) == 1 else None
 
     @property
     def metric(self) -> str | None:
         """The metric, where all configurations agree on it."""
-        found = {line.entry.metric for line in self.lines}
-        return found.pop() if len(found) == 1 else None
+        metrics = {line.entry.metric for line in self.lines}
+        return metrics.pop() if len(metrics) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +114,11 @@ class AttemptSpan:
 class ExperimentPart:
     """One experiment or import."""
 
-    about: Experiment
+    about: AnalysedExperiment
     hypothesis: str = ""
     expected: str = ""
     tasks: tuple[TaskPart, ...]
-    timings: tuple[Timing, ...]
+    timings: tuple[ConfigurationTiming, ...]
     verdict: Verdict | None
     findings: tuple[Finding, ...]
     attempts: tuple[AttemptSpan, ...] = ()
@@ -146,9 +146,9 @@ class Document:
     parts: tuple[ExperimentPart, ...]
     flips: tuple[Mapping[str, Any], ...] = ()
     """By task: samples whose outcome changed, for the page."""
-    replays: tuple[Mapping[str, Any], ...] = ()
-    replay_note: str = ""
-    """Why there is no replay, or none of some run."""
+    recordings: tuple[Mapping[str, Any], ...] = ()
+    recording_note: str = ""
+    """Why there is no recording, or none of some run."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -187,8 +187,8 @@ def subjects_of(task: TaskPart) -> list[Subject]:
     if len(values) < 2:
         return []
     first = task.control.configuration if task.control else None
-    found = [
+    subjects = [
         Subject(name.removeprefix(f"{task.group.task}_"), rows[name], by_name)
         for name, by_name in values.items()
     ]
-    return sorted(found, key=lambda one: (-one.values.get(first or "", 0.0), one.name))
+    return sorted(subjects, key=lambda subject: (-subject.values.get(first or "", 0.0), subject.name))

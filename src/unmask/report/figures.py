@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from unmask.analysis.frontier import Point
 from unmask.analysis.words import TIMES, count, duration, in_percent, join_words, span, times
-from unmask.report.document import AttemptSpan, Line, Subject, TaskPart
+from unmask.report.document import AttemptSpan, Subject, TableLine, TaskPart
 from unmask.report.svg import (
     WIDTH,
     Label,
@@ -76,7 +76,7 @@ def _gains(points: Iterable[Point]) -> Iterator[float]:
             yield from (point.speedup.low, point.speedup.high) if point.speedup.bounded else ()
 
 
-def _accuracies(points: Iterable[Point], lines: dict[str, Line]) -> Iterator[float]:
+def _accuracies(points: Iterable[Point], lines: dict[str, TableLine]) -> Iterator[float]:
     for point in points:
         yield point.accuracy
         bounds = lines[point.configuration].interval
@@ -121,7 +121,7 @@ def _curve(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
         yield path([(frame.x(p.gain), frame.y(p.accuracy)) for p in curve], "threshold-curve")
 
 
-def _bars(point: Point, line_: Line, frame: PlotFrame) -> Iterator[Markup]:
+def _bars(point: Point, line_: TableLine, frame: PlotFrame) -> Iterator[Markup]:
     x, y = frame.x(point.gain), frame.y(point.accuracy)
     bounds = line_.interval
     if bounds is not None:
@@ -144,7 +144,7 @@ def _spots(points: Sequence[Point], frame: PlotFrame) -> list[list[Point]]:
     return spots
 
 
-def _mark(spot: list[Point], lines: dict[str, Line], frame: PlotFrame, task: TaskPart) -> Markup:
+def _mark(spot: list[Point], lines: dict[str, TableLine], frame: PlotFrame, task: TaskPart) -> Markup:
     point = spot[0]
     is_control = any(task.control is not None and p.configuration == task.control.configuration for p in spot)
     kind = "square" if is_control else "diamond" if not point.acts else "disc"
@@ -157,16 +157,18 @@ def _mark(spot: list[Point], lines: dict[str, Line], frame: PlotFrame, task: Tas
     )
 
 
-def _point_tip(point: Point, line_: Line) -> str:
-    told = f"{point.configuration}: {in_percent(point.accuracy)} %, {point.gain:.2f} times"
+def _point_tip(point: Point, line_: TableLine) -> str:
+    tooltip = f"{point.configuration}: {in_percent(point.accuracy)} %, {point.gain:.2f} times"
     if point.loss is not None:
         bounds = point.loss.interval
-        told += f", loses {in_percent(point.loss.value)} points ({span(bounds.low, bounds.high)})"
+        tooltip += f", loses {in_percent(point.loss.value)} points ({span(bounds.low, bounds.high)})"
     if line_.skipped:
-        told += f", {in_percent(line_.skipped)} % of the layer work skipped"
+        tooltip += f", {in_percent(line_.skipped)} % of the layer work skipped"
     if point.dominated_by:
-        told += f"; {'surely ' if point.certainly else ''}dominated by {join_words(point.dominated_by[:3])}"
-    return told
+        tooltip += (
+            f"; {'surely ' if point.certainly else ''}dominated by {join_words(point.dominated_by[:3])}"
+        )
+    return tooltip
 
 
 def _is_named(spot: list[Point], task: TaskPart) -> bool:
@@ -191,12 +193,16 @@ HEIGHT = 320
 
 def work_plot(task: TaskPart) -> Markup | None:
     """Speed-up over operations saved; on the diagonal all saved work becomes speed."""
-    found = [(one, 1 / one.work, one.speedup) for one in task.lines if one.work and one.speedup is not None]
-    if not found:
+    timed = [
+        (line_, 1 / line_.work, line_.speedup)
+        for line_ in task.lines
+        if line_.work and line_.speedup is not None
+    ]
+    if not timed:
         return None
-    gains = [1.0, *(gain for _, gain, _ in found)]
-    speeds = [1.0, *(speed.value for _, _, speed in found)]
-    speeds += [bound for _, _, speed in found if speed.bounded for bound in (speed.low, speed.high)]
+    gains = [1.0, *(gain for _, gain, _ in timed)]
+    speeds = [1.0, *(speed.value for _, _, speed in timed)]
+    speeds += [bound for _, _, speed in timed if speed.bounded for bound in (speed.low, speed.high)]
     low, high = padded([*gains, *speeds], 0.06, 0.02)
     frame = PlotFrame(Scale(low, high, 52, WIDTH - 22), Scale(low, high, HEIGHT - 48, 30))
     parts: list[Markup] = [
@@ -211,19 +217,21 @@ def work_plot(task: TaskPart) -> Markup | None:
         line(frame.x.start, frame.y(1), frame.x.stop, frame.y(1), "unity"),
     ]
     spots: list[Label] = []
-    for one, gain, speed in found:
+    for line_, gain, speed in timed:
         x, y = frame.x(gain), frame.y(speed.value)
         if speed.bounded:
             parts.append(line(x, frame.y(speed.low), x, frame.y(speed.high), "error-bar"))
-        told = (
-            f"{one.name}: {times(gain)} times fewer operations a token, {times(speed.value)} times as fast "
-            f"({speed.bounds}), {in_percent(one.skipped)} % of the layer work skipped"
+        tooltip = (
+            f"{line_.name}: {times(gain)} times fewer operations a token, {times(speed.value)} times as fast "
+            f"({speed.bounds}), {in_percent(line_.skipped)} % of the layer work skipped"
         )
-        class_ = "mark reuse" if one.skipped else "mark plain"
-        parts.append(tip(told, marker(x, y, "disc" if one.skipped else "diamond", class_), class_="spot"))
+        class_ = "mark reuse" if line_.skipped else "mark plain"
+        parts.append(
+            tip(tooltip, marker(x, y, "disc" if line_.skipped else "diamond", class_), class_="spot")
+        )
         near = next((spot for spot in spots if abs(spot.x - x) < 3 and abs(spot.y - y) < 6), None)
         if near is None:
-            spots.append(Label(x, y, one.name))
+            spots.append(Label(x, y, line_.name))
         else:
             name, _, more = near.content.partition(" +")
             near.content = f"{name} +{int(more or 0) + 1}"
@@ -236,7 +244,7 @@ LEDGER_ROW = 22
 LEDGER_LABEL = 110
 
 
-def by_kind(one: Line) -> dict[str, dict[str, int]]:
+def by_kind(one: TableLine) -> dict[str, dict[str, int]]:
     """Forwards, computed and skipped layer rows by kind, all paths together."""
     found: dict[str, dict[str, int]] = {}
     for part in one.entry.effect.values():
@@ -250,8 +258,8 @@ def by_kind(one: Line) -> dict[str, dict[str, int]]:
 
 def ledger_bars(task: TaskPart) -> Markup | None:
     """One bar a configuration; None where nothing was counted."""
-    found = [(one, by_kind(one)) for one in task.lines]
-    counted = [(one, kinds) for one, kinds in found if kinds]
+    ledgers = [(line_, by_kind(line_)) for line_ in task.lines]
+    counted = [(line_, kinds) for line_, kinds in ledgers if kinds]
     if not counted:
         return None
     largest = max(_all_rows(kinds) for _, kinds in counted) or 1
@@ -261,10 +269,10 @@ def ledger_bars(task: TaskPart) -> Markup | None:
     for value in scale.ticks(4):
         parts.append(line(scale(value), 2, scale(value), bottom, "grid"))
         parts.append(text(scale(value), bottom + 15, in_percent(value, 0), "tick", "middle"))
-    for number, (one, kinds) in enumerate(counted):
+    for number, (line_, kinds) in enumerate(counted):
         top = 6 + LEDGER_ROW * number
-        parts.append(text(LEDGER_LABEL - 8, top + 13, one.name, "tick", "end"))
-        parts += _ledger_bar(one, kinds, top, scale, largest)
+        parts.append(text(LEDGER_LABEL - 8, top + 13, line_.name, "tick", "end"))
+        parts += _ledger_bar(line_, kinds, top, scale, largest)
     parts.append(
         text((LEDGER_LABEL + WIDTH) / 2, bottom + 32, "layer rows, % of the largest", "axis-name", "middle")
     )
@@ -272,7 +280,7 @@ def ledger_bars(task: TaskPart) -> Markup | None:
 
 
 def _ledger_bar(
-    one: Line, kinds: Mapping[str, Mapping[str, int]], top: float, scale: Scale, largest: int
+    line_: TableLine, kinds: Mapping[str, Mapping[str, int]], top: float, scale: Scale, largest: int
 ) -> Iterator[Markup]:
     place = 0.0
     for skipped in (False, True):
@@ -283,7 +291,7 @@ def _ledger_bar(
                 continue
             start, stop = scale(place / largest), scale((place + rows) / largest)
             place += rows
-            told = f"{one.name}, {kind}: {count(rows)} layer rows {'skipped' if skipped else 'computed'}"
+            tooltip = f"{line_.name}, {kind}: {count(rows)} layer rows {'skipped' if skipped else 'computed'}"
             class_ = f"kind-{kind if kind in KINDS else 'other'}"
             shape = {
                 "x": start,
@@ -294,7 +302,7 @@ def _ledger_bar(
             bars = [tag("rect", class_=f"bar {class_}{' skipped' if skipped else ''}", **shape)]
             if skipped:
                 bars.append(tag("rect", class_="hatched", **shape))
-            yield tip(f"{told}; {count(work['forwards'])} forwards", *bars)
+            yield tip(f"{tooltip}; {count(work['forwards'])} forwards", *bars)
 
 
 def _all_rows(kinds: Mapping[str, Mapping[str, int]]) -> int:
@@ -313,7 +321,7 @@ def subject_bars(task: TaskPart, subjects: Sequence[Subject]) -> Markup | None:
     scale = Scale(0, 1, SUBJECT_LABEL, WIDTH - 14)
     bottom = 8 + SUBJECT_ROW * len(subjects)
     control = task.control.configuration if task.control else task.lines[0].name
-    others = [one.name for one in task.lines if one.name != control and not one.same_as_control]
+    others = [line_.name for line_ in task.lines if line_.name != control and not line_.same_as_control]
     parts: list[Markup] = []
     for value in scale.ticks(4):
         parts.append(line(scale(value), 4, scale(value), bottom, "grid"))
@@ -327,9 +335,11 @@ def subject_bars(task: TaskPart, subjects: Sequence[Subject]) -> Markup | None:
 def _subject_row(subject: Subject, top: float, scale: Scale, control: str, others: Sequence[str]) -> Markup:
     name = subject.name.replace("_", " ")
     shown = name if len(name) <= SUBJECT_LETTERS else f"{name[: SUBJECT_LETTERS - 1]}…"
-    told = [f"{name}" + (f", {subject.rows:,} rows" if subject.rows else "")]
-    told += [
-        f"{one}: {in_percent(subject.values[one])} %" for one in (control, *others) if one in subject.values
+    tooltip = [f"{name}" + (f", {subject.rows:,} rows" if subject.rows else "")]
+    tooltip += [
+        f"{name_}: {in_percent(subject.values[name_])} %"
+        for name_ in (control, *others)
+        if name_ in subject.values
     ]
     parts = [text(SUBJECT_LABEL - 8, top + 12, shown, "tick", "end")]
     value = subject.values.get(control)
@@ -344,7 +354,7 @@ def _subject_row(subject: Subject, top: float, scale: Scale, control: str, other
             parts.append(line(place, top + 2, place, top + SUBJECT_ROW - 3, "subject-mark"))
     # A clear area, so that the whole row answers the pointer.
     parts.append(tag("rect", x=0, y=top, width=WIDTH, height=SUBJECT_ROW, class_="hit"))
-    return tip("\n".join(told), *parts)
+    return tip("\n".join(tooltip), *parts)
 
 
 TIMELINE_WIDTH = 940
@@ -358,18 +368,18 @@ def timeline(attempts: Sequence[AttemptSpan]) -> Markup | None:
     """Attempts by host; None where there are none."""
     if not attempts:
         return None
-    first = min(one.start for one in attempts)
-    last = max(max(one.stop for one in attempts), first + 1)
+    first = min(attempt.start for attempt in attempts)
+    last = max(max(attempt.stop for attempt in attempts), first + 1)
     scale = Scale(first, last, TIMELINE_LABEL, TIMELINE_WIDTH - 14)
     parts: list[Markup] = []
     top = 8.0
-    for host in sorted({one.host for one in attempts}):
-        lanes = _lanes([one for one in attempts if one.host == host])
+    for host in sorted({attempt.host for attempt in attempts}):
+        lanes = _lanes([attempt for attempt in attempts if attempt.host == host])
         parts.append(
             text(TIMELINE_LABEL - 10, top + 12, host if len(host) < 20 else f"{host[:19]}…", "tick", "end")
         )
         for number, lane in enumerate(lanes):
-            parts += [_attempt_bar(one, top + number * LANE, scale) for one in lane]
+            parts += [_attempt_bar(attempt, top + number * LANE, scale) for attempt in lane]
         top += len(lanes) * LANE + 6
         parts.append(line(TIMELINE_LABEL, top - 3, TIMELINE_WIDTH - 14, top - 3, "grid"))
     parts += _axis(first, last, scale, top)
@@ -379,27 +389,26 @@ def timeline(attempts: Sequence[AttemptSpan]) -> Markup | None:
 def _lanes(attempts: Sequence[AttemptSpan]) -> list[list[AttemptSpan]]:
     """Attempts that overlap are put below each other."""
     lanes: list[list[AttemptSpan]] = []
-    for one in sorted(attempts, key=lambda each: (each.start, each.stop)):
-        free = next((lane for lane in lanes if lane[-1].stop <= one.start), None)
+    for attempt in sorted(attempts, key=lambda attempt_: (attempt_.start, attempt_.stop)):
+        free = next((lane for lane in lanes if lane[-1].stop <= attempt.start), None)
         if free is None:
-            lanes.append([one])
+            lanes.append([attempt])
         else:
-            free.append(one)
+            free.append(attempt)
     return lanes
 
 
-def _attempt_bar(one: AttemptSpan, top: float, scale: Scale) -> Markup:
-    start, stop = scale(one.start), scale(one.stop)
-    told = (
-        f"{one.label} on {one.task}: {one.state}, {duration(one.stop - one.start)}, from {_moment(one.start)}"
-    )
-    class_ = f"attempt {one.state}{' timing' if one.kind == 'timing' else ''}"
+def _attempt_bar(attempt: AttemptSpan, top: float, scale: Scale) -> Markup:
+    start, stop = scale(attempt.start), scale(attempt.stop)
+    took = duration(attempt.stop - attempt.start)
+    tooltip = f"{attempt.label} on {attempt.task}: {attempt.state}, {took}, from {_moment(attempt.start)}"
+    class_ = f"attempt {attempt.state}{' timing' if attempt.kind == 'timing' else ''}"
     bar = tag("rect", x=start, y=top + 2, width=max(1.5, stop - start - 0.7), height=LANE - 4, class_=class_)
-    return tip(f"{told}{chr(10) + one.note if one.note else ''}", bar)
+    return tip(f"{tooltip}{chr(10) + attempt.note if attempt.note else ''}", bar)
 
 
 def _axis(first: float, last: float, scale: Scale, bottom: float) -> list[Markup]:
-    step = next((one for one in STEPS if (last - first) / one <= 8), STEPS[-1])
+    step = next((seconds for seconds in STEPS if (last - first) / seconds <= 8), STEPS[-1])
     parts = [line(TIMELINE_LABEL, bottom, TIMELINE_WIDTH - 14, bottom, "axis")]
     value = 0.0
     while first + value <= last:

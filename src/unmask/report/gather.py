@@ -1,23 +1,43 @@
-"""A document out of a store: tables, verdicts, findings, attempts and provenance of experiments and imports."""
+"""A document out of a store: tables, verdicts, findings, attempts and provenance of experiments and imports.
 
-from collections.abc import Iterable, Sequence
+Everything that is computed comes from `unmask.analysis`; here it is put together for the two forms of a report.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Any
 
+from unmask.analysis.foreign import import_table
+from unmask.analysis.frontier import frontier
 from unmask.analysis.guards import run_guards
-from unmask.analysis.records import Table
-from unmask.analysis.tables import experiment_table, import_table
-from unmask.analysis.verdict import verdict
+from unmask.analysis.likeness import acts, alike, control_of, likeness, reuse_fraction, work_ratio
+from unmask.analysis.samples import difference
+from unmask.analysis.speeds import Speedup, speedup_of
+from unmask.analysis.statistics import Interval, holm, two_sided, wilson
+from unmask.analysis.table import (
+    ConfigurationResult,
+    ConfigurationTiming,
+    Measured,
+    Table,
+    TaskResults,
+    experiment_table,
+    planned_recipe,
+)
+from unmask.analysis.verdict import loss_of, verdict
+from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
-from unmask.report.attempts import attempts_of, runs_of
-from unmask.report.document import Document, ExperimentPart, TaskPart
-from unmask.report.lines import task_part
-from unmask.report.provenance import artifacts_of, foreign_artifacts, provenance_of
-from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
-from unmask.store import Store
-from unmask.store.experiments import Experiment as Written
-from unmask.store.experiments import read_experiment
-from unmask.store.foreign import foreign_of
+from unmask.report.document import AttemptSpan, Document, ExperimentPart, TableLine, TaskPart
+from unmask.spec.recipe import SuccessSpec
+from unmask.spec.sweep import task_label
+from unmask.store import Attempt, RunFolder, Store
+from unmask.store.experiments import Experiment, Member, read_experiment
+from unmask.store.foreign import ForeignRecord, foreign_of
+from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
+from unmask.store.state import state_of
 
 
 def gather(
@@ -51,7 +71,7 @@ def _own(store: Store, name: str) -> ExperimentPart:
     written = read_experiment(store, name)
     if written is None:
         raise UnmaskError(f"There is no experiment {name!r} in {store.root}.")
-    recipe = _recipe(written)
+    recipe = planned_recipe(written)
     return _part(
         table,
         hypothesis=recipe.hypothesis if recipe else "",
@@ -98,9 +118,226 @@ def _anchor(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
 
 
-def _recipe(written: Written) -> Recipe | None:
-    """The recipe as it was planned; None where this version no longer understands it."""
-    try:
-        return parse_recipe(written.recipe_text, written.recipe)
-    except UnmaskError:
+BUDGET = 0.05
+"""Loss that the best configuration may have where no criterion says otherwise."""
+LEVEL = 0.95
+
+
+def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
+    """Everything about one task of an experiment."""
+    # A speed belongs to the task it was measured on; the analysis would take one of another task for want of it.
+    own = Table(table.experiments, table.entries, tuple(t for t in table.timings if t.task == group.task))
+    control = control_of(group)
+    lines = [_line(own, group, control, entry) for entry in group.entries]
+    tested = [place for place, line in enumerate(lines) if line.p_value is not None]
+    corrected = holm([lines[place].p_value or 0.0 for place in tested])
+    for place, p_value in zip(tested, corrected, strict=True):
+        lines[place] = replace(lines[place], p_value=p_value)
+    success = group.experiment.success
+    sets = [entries for entries in alike(group.entries) if len(entries) > 1]
+    return TaskPart(
+        key=key,
+        group=group,
+        lines=tuple(lines),
+        control=control,
+        by_speed=tuple(frontier(own, group, "speed")),
+        by_work=tuple(frontier(own, group, "work")),
+        equal=tuple(tuple(entry.configuration for entry in same) for same in sets if acts(same[0])),
+        baselines=next(
+            (tuple(entry.configuration for entry in same) for same in sets if not acts(same[0])), ()
+        ),
+        budget=success.confirm.drop if success else BUDGET,
+    )
+
+
+def accuracy_interval(entry: ConfigurationResult) -> Interval | None:
+    """Wilson's interval; from the standard error where rows are not known; None where nothing is."""
+    if entry.rows and 0 <= entry.value <= 1:
+        return wilson(entry.value * entry.rows, entry.rows, LEVEL)
+    if entry.stderr is None:
         return None
+    half = two_sided(LEVEL) * entry.stderr
+    return Interval(entry.value - half, entry.value + half, LEVEL, "standard error")
+
+
+def _line(
+    table: Table, group: TaskResults, control: ConfigurationResult | None, entry: ConfigurationResult
+) -> TableLine:
+    is_control = entry is control
+    same = control is not None and not is_control and likeness(entry) == likeness(control)
+    compared = control is not None and not is_control
+    return TableLine(
+        entry=entry,
+        is_control=is_control,
+        interval=accuracy_interval(entry),
+        loss=loss_of(control, entry, LEVEL) if control is not None and compared else None,
+        p_value=_p_value(control, entry) if control is not None and compared and not same else None,
+        same_as_control=same,
+        skipped=reuse_fraction(entry),
+        work=1.0 if is_control else work_ratio(control, entry) if control else None,
+        timing=_timing(table, group, entry),
+        speedup=_speedup(table, control, entry) if compared else None,
+    )
+
+
+def _p_value(control: ConfigurationResult, entry: ConfigurationResult) -> float | None:
+    pair = difference(control, entry, LEVEL)
+    return None if pair is None else pair.p_value
+
+
+def _timing(table: Table, group: TaskResults, entry: ConfigurationResult) -> ConfigurationTiming | None:
+    return table.timing(group.experiment.name, entry.configuration, group.task)
+
+
+def _speedup(table: Table, control: ConfigurationResult | None, entry: ConfigurationResult) -> Speedup | None:
+    if control is None:
+        return None
+    return speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task, LEVEL)
+
+
+def attempts_of(store: Store, experiment: Experiment) -> Iterator[AttemptSpan]:
+    """All attempts of an experiment's runs that have a beginning and an end."""
+    for member in experiment.members:
+        run = RunFolder(store.runs_folder / member.folder)
+        result = run.result()
+        for attempt in run.attempts():
+            span = _span(member, run, attempt, result)
+            if span is not None:
+                yield span
+
+
+def runs_of(store: Store, experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """One row a run: its name, state, code and machine."""
+    for member in experiment.members:
+        run = RunFolder(store.runs_folder / member.folder)
+        result = run.result()
+        environment = result.environment if result else Environment()
+        answers = result.answers if isinstance(result, AccuracyResult) else Answers()
+        state = state_of(run)
+        yield {
+            "id": member.id,
+            "folder": member.folder,
+            "configuration": member.configuration,
+            "task": task_label(member.task, member.limit),
+            "state": state.status,
+            "reason": state.reason or "",
+            "attempts": len(run.attempts()),
+            "commit": _commit(environment),
+            "host": environment.host or state.host or "",
+            "machine": environment.machine or "",
+            "seconds": result.seconds if result else None,
+            "finished": (result.finished if result else None) or "",
+            "answers": (answers.sha256 or "")[:12],
+            "resumed": answers.resumed or 0,
+        }
+
+
+def _commit(environment: Environment) -> str:
+    commit = (environment.commit or "")[:10]
+    return f"{commit} + changes" if commit and environment.dirty else commit
+
+
+def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | None) -> AttemptSpan | None:
+    record, failure = attempt.record(), attempt.failure()
+    start = _seconds(record.started)
+    if result is not None and result.attempt == attempt.number:
+        state, stop, note = "done", _seconds(result.finished), ""
+    elif failure is not None:
+        state, stop, note = "failed", _seconds(failure.time), failure.reason
+    else:
+        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), ""
+    if start is None:
+        return None
+    return AttemptSpan(
+        host=record.host or "unknown host",
+        label=member.configuration,
+        task=task_label(member.task, member.limit),
+        kind=member.kind,
+        state=state,
+        start=start,
+        stop=max(start, stop if stop is not None else start),
+        note=note,
+    )
+
+
+def _unfinished(run: RunFolder, attempt: Attempt) -> str:
+    state = state_of(run)
+    return "running" if state.status == "running" and state.attempt == attempt.number else "interrupted"
+
+
+def _seconds(moment: str | None) -> float | None:
+    with suppress(ValueError):
+        return datetime.fromisoformat(moment).timestamp() if moment else None
+    return None
+
+
+SHORT = 16
+"""Digits of a hash that are shown."""
+SHOWN = (
+    ("commit", "Code"),
+    ("engine", "Engine revision"),
+    ("weights", "Weights"),
+    ("dtype", "Number format"),
+    ("data", "Rows"),
+    ("task version", "Task versions"),
+    ("lm_eval", "lm-eval"),
+    ("torch", "torch"),
+    ("machine", "Machine"),
+    ("host", "Host"),
+)
+FEW = 4
+"""Values that are listed before the rest is counted."""
+
+
+def provenance_of(table: Table, written: Experiment | None = None) -> Iterator[tuple[str, str]]:
+    """What the results share, and what they do not."""
+    if written is not None:
+        yield "Recipe", f"{written.name}, SHA-256 {written.recipe_sha256[:SHORT]}, planned {written.planned}"
+    results: list[Measured] = [*table.entries, *table.timings]
+    for key, name in SHOWN:
+        told = _shared_values(_value(result, key) for result in results)
+        if told:
+            yield name, told
+
+
+def artifacts_of(store: Store, written: Experiment) -> Iterator[tuple[str, str]]:
+    """Folders and files of an experiment, relative to the store."""
+    done = sum((store.runs_folder / member.folder / "result.json").exists() for member in written.members)
+    yield "Recipe and planned runs", f"experiments/{written.name}/experiment.json"
+    yield f"Runs ({done} of {len(written.members)} with a result)", "runs/<task>-<policy>-<id>/"
+    yield "Results", "result.json in each run's folder"
+    yield "Rows with answers", "attempts/<number>/samples.jsonl in each run's folder"
+    yield "Summaries in the older layout", "summary.json in each run's folder"
+
+
+def foreign_artifacts(name: str, records: Iterable[ForeignRecord]) -> Iterator[tuple[str, str]]:
+    """Files of an import."""
+    yield f"Imported summaries ({len(list(records))})", f"foreign/{name}/files/"
+    yield "What was read from them", f"foreign/{name}/records.json"
+
+
+def _shared_values(values: Iterable[str | None]) -> str:
+    found = Counter(value for value in values if value)
+    if len(found) == 1:
+        return next(iter(found))
+    shown = [f"{value} ({counted(number, 'result')})" for value, number in found.most_common(FEW)]
+    return ", ".join(shown) + (f" and {len(found) - FEW} more" if len(found) > FEW else "")
+
+
+def _value(result: Measured, key: str) -> str | None:
+    value: Any = result.provenance.get(key)
+    if value is None:
+        return None
+    if key == "commit":
+        return f"{str(value)[:10]}{' with uncommitted changes' if result.provenance.get('dirty') else ''}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_short(value[name])}" for name in sorted(value)[:FEW]) + (
+            f" and {len(value) - FEW} more" if len(value) > FEW else ""
+        )
+    return _short(value)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    is_hash = len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
+    return text[:SHORT] if is_hash else text

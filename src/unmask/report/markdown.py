@@ -66,8 +66,8 @@ def _part(part: ExperimentPart, document: Document) -> Iterator[str]:
     yield _meanings(part)
     yield f"{level} Analysis"
     yield f"{level}# Key findings"
-    told = [f"**{escaped(name)}**: {escaped(sentence)}" for name, sentence in analysis(part)]
-    yield numbered(told) or "There is nothing to compare yet."
+    numbered_sentences = [f"**{escaped(name)}**: {escaped(sentence)}" for name, sentence in analysis(part)]
+    yield numbered(numbered_sentences) or "There is nothing to compare yet."
     yield f"{level}# Unexpected observations"
     yield from _findings(part.findings)
     yield f"{level} Verdict"
@@ -110,8 +110,8 @@ def _control(task: TaskPart) -> str:
 def _meanings(part: ExperimentPart) -> str:
     """What the columns of all tables mean, once."""
     columns = [column for task in part.tasks for column in columns_of(task)[1:]]
-    told = dict.fromkeys(f"{column.heading}: {column.explanation}" for column in columns)
-    return f"Columns. {' '.join(map(escaped, told))}" if told else ""
+    meanings = dict.fromkeys(f"{column.heading}: {column.explanation}" for column in columns)
+    return f"Columns. {' '.join(map(escaped, meanings))}" if meanings else ""
 
 
 def _subjects(task: TaskPart, heading: str) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _subjects(task: TaskPart, heading: str) -> Iterator[str]:
     names = [line.name for line in task.lines if line.entry.subtasks]
     yield f"{heading}# By subject (%)"
     shown = subjects[:FEW_SUBJECTS]
-    body = [[one.name, *(in_percent(one.values.get(name)) for name in names)] for one in shown]
+    body = [[subject.name, *(in_percent(subject.values.get(name)) for name in names)] for subject in shown]
     yield table(["Subject", *names], body, [False, *(True for _ in names)])
     if len(subjects) > FEW_SUBJECTS:
         yield f"{len(subjects) - FEW_SUBJECTS} more subjects are in report.html."
@@ -132,12 +132,13 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
         yield "The guards found nothing."
     guards = guards_by_name()
     ordered = sorted(findings, key=lambda finding: list(guards).index(finding.guard))
-    for name, found in groupby(ordered, key=lambda finding: finding.guard):
-        same = list(found)
+    for name, of_guard in groupby(ordered, key=lambda finding: finding.guard):
+        same = list(of_guard)
         lines = [f"- **{guards[name].title}** (`{name}`)"]
-        lines += [f"  - {one.severity}: {escaped(one.sentence)}" for one in same]
+        lines += [f"  - {finding.severity}: {escaped(finding.sentence)}" for finding in same]
         lines += [
-            f"  - What to do: {escaped(advice)}" for advice in dict.fromkeys(one.advice for one in same)
+            f"  - What to do: {escaped(advice)}"
+            for advice in dict.fromkeys(finding.advice for finding in same)
         ]
         yield "\n".join(lines)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from unmask.analysis.frontier import Point
 from unmask.analysis.likeness import acts, distinct, spec_of, threshold
-from unmask.analysis.records import Entry
+from unmask.analysis.table import ConfigurationResult
 from unmask.analysis.words import counted, in_percent, join_words, points, span
-from unmask.report.document import ExperimentPart, Line, TaskPart, best_point
+from unmask.report.document import ExperimentPart, TableLine, TaskPart, best_point
 from unmask.spec import PolicySpec
 
 SIGNIFICANT = 0.05
@@ -110,7 +110,7 @@ def baseline(task: TaskPart) -> Iterator[str]:
         yield f"{names} are the same baseline, but their answers differ."
 
 
-def _one_run(entries: Iterable[Entry]) -> Iterator[str]:
+def _one_run(entries: Iterable[ConfigurationResult]) -> Iterator[str]:
     """Names that stand for one and the same run."""
     by_run: dict[str, list[str]] = {}
     for entry in entries:
@@ -209,7 +209,7 @@ def _unpaired(task: TaskPart) -> Iterator[str]:
     )
 
 
-def _figures(lines: Iterable[Line]) -> str:
+def _figures(lines: Iterable[TableLine]) -> str:
     """Losses with their intervals; configurations with the same figures are named together."""
     told: dict[str, list[str]] = {}
     for line in lines:

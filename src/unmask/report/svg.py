@@ -79,8 +79,8 @@ class Scale:
 
 def padded(values: Iterable[float], share: float = 0.08, least: float = 0.02) -> tuple[float, float]:
     """A range around values with some room, never empty."""
-    found = list(values)
-    low, high = min(found), max(found)
+    known = list(values)
+    low, high = min(known), max(known)
     room = max((high - low) * share, least)
     return low - room, high + room
 
@@ -146,13 +146,13 @@ class Label:
     """Height at which it is drawn."""
 
 
-def labels(found: list[Label], frame: PlotFrame, class_: str = "label") -> Iterator[Markup]:
+def labels(wanted: list[Label], frame: PlotFrame, class_: str = "label") -> Iterator[Markup]:
     """Labels beside their points, moved up or down where they would overlap, on the left where the right is full."""
-    for label in found:
+    for label in wanted:
         label.at = label.y
     top, bottom = frame.y.stop + 6, frame.y.start - 4
     placed: list[tuple[float, float, float]] = []
-    for label in sorted(found, key=lambda one: one.y):
+    for label in sorted(wanted, key=lambda label: label.y):
         width = len(label.content) * LETTER
         on_right = label.x + 9 + width <= frame.x.stop + 18
         start = label.x + 9 if on_right else label.x - 9 - width

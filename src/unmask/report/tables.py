@@ -10,7 +10,7 @@ from typing import Any
 from unmask.analysis.likeness import acts, spec_of
 from unmask.analysis.verdict import Answer
 from unmask.analysis.words import MISSING, TIMES, count, duration, in_percent, probability, rate, span, times
-from unmask.report.document import Document, ExperimentPart, Line, TaskPart, best_point
+from unmask.report.document import Document, ExperimentPart, TableLine, TaskPart, best_point
 from unmask.spec import PolicySpec
 
 
@@ -35,7 +35,7 @@ class Column:
     """`{control}` stands for the name of the task's control."""
     unit: str = ""
     explanation: str
-    cell: Callable[[Line], Cell]
+    cell: Callable[[TableLine], Cell]
     applies: Callable[[TaskPart], bool] = lambda _: True
     """Whether it has something to say about a task."""
     is_number: bool = True
@@ -47,21 +47,21 @@ class Column:
         return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
 
-def _name(line: Line) -> Cell:
+def _name(line: TableLine) -> Cell:
     if line.is_control:
         return Cell(line.name, "control", line.name)
     plain = "baseline" if line.same_as_control else "no reuse"
     return Cell(line.name, "" if acts(line.entry) else plain, line.name)
 
 
-def _accuracy(line: Line) -> Cell:
+def _accuracy(line: TableLine) -> Cell:
     bounds = line.interval
     return Cell(
         in_percent(line.entry.value), span(bounds.low, bounds.high) if bounds else "", line.entry.value
     )
 
 
-def _drop(line: Line) -> Cell:
+def _drop(line: TableLine) -> Cell:
     if line.loss is None:
         return Cell(MISSING, "", None)
     if line.same_as_control and line.loss.value == 0:
@@ -70,11 +70,11 @@ def _drop(line: Line) -> Cell:
     return Cell(in_percent(line.loss.value), span(bounds.low, bounds.high), line.loss.value)
 
 
-def _rate(line: Line) -> Cell:
+def _rate(line: TableLine) -> Cell:
     return Cell(rate(line.rate), "", line.rate)
 
 
-def _speedup(line: Line) -> Cell:
+def _speedup(line: TableLine) -> Cell:
     if line.is_control and line.timing is not None:
         return Cell("1", "", 1.0)
     if line.speedup is None:
@@ -247,7 +247,9 @@ def across(document: Document) -> list[Across]:
 
 def _across_rows(part: ExperimentPart) -> Iterator[Across]:
     for task in part.tasks:
-        found = [one.severity for one in part.findings if one.task in (None, task.group.task)]
+        severities = [
+            finding.severity for finding in part.findings if finding.task in (None, task.group.task)
+        ]
         best = best_point(task)
         yield Across(
             experiment=part.name,
@@ -259,8 +261,8 @@ def _across_rows(part: ExperimentPart) -> Iterator[Across]:
             drop=in_percent(best.loss.value if best and best.loss else None),
             speedup=times(best.gain if best else None),
             answer=_answer(part, task),
-            invalid=found.count("invalid"),
-            warnings=found.count("warning"),
+            invalid=severities.count("invalid"),
+            warnings=severities.count("warning"),
         )
 
 
@@ -301,10 +303,10 @@ def heat_maps(task: TaskPart) -> list[HeatMap]:
     ]
 
 
-Figure = tuple[str, Callable[[Line], float | None], Callable[[float | None], str]]
+Figure = tuple[str, Callable[[TableLine], float | None], Callable[[float | None], str]]
 
 
-def _heat_figures(lines: Iterable[Line]) -> list[Figure]:
+def _heat_figures(lines: Iterable[TableLine]) -> list[Figure]:
     found: list[Figure] = [("Accuracy (%)", lambda line: line.entry.value, in_percent)]
     known = list(lines)
     if any(line.speedup is not None for line in known):
@@ -316,41 +318,41 @@ def _heat_figures(lines: Iterable[Line]) -> list[Figure]:
     return found
 
 
-def _speed_figure(line: Line) -> float | None:
+def _speed_figure(line: TableLine) -> float | None:
     if line.speedup is not None:
         return line.speedup.value
     return 1.0 if line.is_control and line.timing is not None else None
 
 
-def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[Line]]]:
+def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[TableLine]]]:
     """Pairs of fields with the lines they span, one for every setting of the remaining fields."""
-    kinds: dict[str, list[Line]] = {}
+    kinds: dict[str, list[TableLine]] = {}
     for line in task.lines:
         kinds.setdefault(str(line.entry.policy.get("kind")), []).append(line)
-    found = []
+    grids = []
     for lines in kinds.values():
         varying = _varying(lines)
         if len(varying) < 2:
             continue
         axes = _axes(varying, spec_of(lines[0].entry))
         rest = [name for name in varying if name not in axes]
-        facets: dict[Hashable, list[Line]] = {}
+        facets: dict[Hashable, list[TableLine]] = {}
         for line in lines:
             facets.setdefault(tuple(_shown(_settings(line).get(name)) for name in rest), []).append(line)
         for values, same in facets.items():
             about = ", ".join(f"{name} = {value}" for name, value in zip(rest, values, strict=True))  # type: ignore[call-overload]
             spread = [{_shown(_settings(line).get(name)) for line in same} for name in axes]
             if min(len(values) for values in spread) > 1:
-                found.append((axes, f" at {about}" if about else "", same))
-    return found
+                grids.append((axes, f" at {about}" if about else "", same))
+    return grids
 
 
-def _varying(lines: Iterable[Line]) -> list[str]:
+def _varying(lines: Iterable[TableLine]) -> list[str]:
     values: dict[str, set[str]] = {}
     for line in lines:
         for name, value in _settings(line).items():
             values.setdefault(name, set()).add(_shown(value))
-    return [name for name, found in values.items() if len(found) > 1]
+    return [name for name, shown in values.items() if len(shown) > 1]
 
 
 def _axes(varying: list[str], spec: PolicySpec | None) -> tuple[str, str]:
@@ -360,7 +362,7 @@ def _axes(varying: list[str], spec: PolicySpec | None) -> tuple[str, str]:
     return first, second
 
 
-def _settings(line: Line) -> dict[str, Any]:
+def _settings(line: TableLine) -> dict[str, Any]:
     decode: Mapping[str, Any] = line.entry.decode
     return {
         **{name: value for name, value in line.entry.policy.items() if name != "kind"},
@@ -371,19 +373,19 @@ def _settings(line: Line) -> dict[str, Any]:
 def _heat_map(
     title: str,
     axes: tuple[str, str],
-    lines: list[Line],
-    value: Callable[[Line], float | None],
+    lines: list[TableLine],
+    value: Callable[[TableLine], float | None],
     form: Callable[[float | None], str],
 ) -> HeatMap:
     across, down = axes
-    known = [found for line in lines if (found := value(line)) is not None]
+    known = [figure for line in lines if (figure := value(line)) is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     cells: dict[tuple[str, str], HeatCell] = {}
     for line in lines:
-        found, settings = value(line), _settings(line)
-        share = None if found is None else (found - low) / (high - low) if high > low else 0.5
+        figure, settings = value(line), _settings(line)
+        share = None if figure is None else (figure - low) / (high - low) if high > low else 0.5
         place = _shown(settings.get(down)), _shown(settings.get(across))
-        cells.setdefault(place, HeatCell(form(found) if found is not None else MISSING, share, line.name))
+        cells.setdefault(place, HeatCell(form(figure) if figure is not None else MISSING, share, line.name))
     columns = _ordered({place[1] for place in cells})
     rows = _ordered({place[0] for place in cells})
     return HeatMap(

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Self
 
 import msgspec
 
-from unmask.cost.effect import WorkRow
+from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
 from unmask.store.files import (
     append_durably,
@@ -36,6 +36,7 @@ from unmask.store.result import Number
 BUFFERED_LINES = 256
 """Answers that are held back at most when nobody flushes."""
 BEAT_SECONDS = 20.0
+NO_MEMORY = "The machine has not enough memory; lower batch_size or ask for more."
 
 
 class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
@@ -212,6 +213,24 @@ class Attempt:
         finally:
             stop.set()
             thread.join()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While this lasts the attempt beats; what goes wrong is written down as its failure, an interrupt is none."""
+        try:
+            with self.beating():
+                yield
+        except UnmaskError as error:
+            self.fail(str(error))
+            raise
+        except MemoryError:
+            self.fail(NO_MEMORY)
+            raise UnmaskError(NO_MEMORY) from None
+        except Exception as error:
+            self.fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            raise
+        finally:
+            self.close()
 
     def write_samples(self, samples: Iterable[Sample]) -> None:
         """Write every sample with its metrics, whole at the end, holding one at a time."""

@@ -1,9 +1,13 @@
 """Where a result came from: code, packages and machine, as the worker itself sees them.
 
+Only the code's own folder counts for its commit: notes, recipes and results that lie in the same checkout and change
+during a sweep do not make its runs differ. Code that was installed without its checkout has no commit.
+
 Knows files and client programs, not torch: what only torch can tell is handed in. The environment's variables
 are not recorded, and arguments are, without anything that looks like a token.
 """
 
+import hashlib
 import os
 import platform
 import socket
@@ -11,8 +15,8 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from unmask.store.git_state import git_state
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Environment, Gpu
@@ -25,7 +29,9 @@ PACKAGES = (
 CODE = Path(__file__).parents[1]
 """The package's own folder."""
 GIGABYTE = 1 << 30
-SECONDS = 10.0
+SMI_SECONDS = 10.0
+GIT_SECONDS = 30.0
+NO_COMMIT = {"commit": None, "dirty": None, "diff_sha256": None}
 
 
 def environment(
@@ -89,7 +95,7 @@ def query_gpus(*fields: str) -> list[dict[str, str]]:
     """What nvidia-smi says of every GPU, by its own names of fields; nothing where it is missing or fails."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SMI_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     lines = [[part.strip() for part in line.split(",")] for line in answer.stdout.splitlines()]
@@ -125,3 +131,44 @@ def _memory_gb() -> float:
     import psutil
 
     return round(psutil.virtual_memory().total / GIGABYTE, 1)
+
+
+def git_state(code: Path) -> dict[str, Any]:
+    """Commit, whether the code differs from it, and the hash of the difference (None where there is none)."""
+    tracked = _git(code, "ls-files", "--error-unmatch", "__init__.py")
+    commit = _git(code, "rev-parse", "HEAD")
+    if tracked is None or commit is None:
+        return dict(NO_COMMIT)
+    difference = _git(code, "diff", "HEAD", "--no-ext-diff", "--no-color", "--binary", "--", ".")
+    added = _git(code, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+    if difference is None or added is None:
+        return {**NO_COMMIT, "commit": commit.decode().strip()}
+    names = [name for name in added.decode(errors="surrogateescape").split("\0") if name]
+    dirty = bool(difference or names)
+    return {
+        "commit": commit.decode().strip(),
+        "dirty": dirty,
+        "diff_sha256": _digest(code, difference, names) if dirty else None,
+    }
+
+
+def _digest(code: Path, difference: bytes, names: list[str]) -> str:
+    """The hash of `git diff HEAD`, followed by the files that git does not know yet."""
+    total = hashlib.sha256(difference)
+    for name in sorted(names):
+        total.update(name.encode(errors="surrogateescape") + b"\0")
+        try:
+            total.update((code / name).read_bytes())
+        except OSError:
+            continue
+    return total.hexdigest()
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    """What git says, or None where it is missing, silent or refuses."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        told = subprocess.run(command, capture_output=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return told.stdout if told.returncode == 0 else None

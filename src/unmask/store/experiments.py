@@ -18,8 +18,8 @@ from unmask.errors import UnmaskError
 from unmask.store.files import (
     append_durably,
     canonical,
+    exclusive,
     make_folder,
-    only_one,
     parse_object,
     read_json,
     write_atomically,
@@ -81,7 +81,7 @@ def write_experiment(
     if not NAME.fullmatch(name):
         raise UnmaskError(f"{name!r} is no name for an experiment; use letters, digits, dots, - and _.")
     make_folder(_file(store, name).parent)
-    with only_one(_file(store, name).with_name(".lock")):
+    with exclusive(_file(store, name).with_name(".lock")):
         return _write_experiment(store, name, recipe, recipe_text, tuple(members), control, described)
 
 

@@ -1,7 +1,8 @@
 """Results for other programs: CSV, Parquet, and the tree of summary.json files that older scripts read.
 
-Knows records and the names that an experiment gives them. Every file is written whole, and one that is there
-with other content is never replaced. A timing run gives one row for each of its configurations.
+Knows index records, the names that an experiment gives them, and the layout of older scripts. Every file is written
+whole, and one that is there with other content is never replaced. A timing run gives one row for each of its
+configurations.
 """
 
 import csv
@@ -9,18 +10,19 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
+from unmask.spec import PolicySpec, known_policy
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.index import IndexedTiming, IndexRecord
-from unmask.store.result import AccuracyResult
+from unmask.store.result import AccuracyResult, Environment, Subtask, stderr_key
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
-from unmask.store.summary import summary_of, summary_text
 
 COLUMNS: dict[str, type] = {
     "experiment": str,
@@ -211,3 +213,114 @@ def _refuse_other(path: Path, content: bytes) -> bool:
     except OSError as error:
         raise UnmaskError(f"{path} cannot be read ({error.strerror}); choose another place.") from None
     raise UnmaskError(f"{path} is there already with other content; choose another place or move it away.")
+
+
+# summary.json, as the first experiments wrote it. A field that the older layout has no honest value for is left empty.
+
+
+def summary_of(result: AccuracyResult, configuration: str, experiment: str | None) -> dict[str, Any]:
+    """The summary of a result under the name its configuration has in an experiment."""
+    environment = result.environment
+    return {
+        "task": result.task,
+        "config": configuration,
+        "timestamp": _timestamp(result.finished),
+        "accuracy": result.value,
+        "throughput": _throughput(result),
+        "gpu_info": _gpu_info(environment),
+        "git": {"commit": environment.commit, "branch": None, "dirty": environment.dirty},
+        "environment": {
+            "python_version": environment.python,
+            "torch_version": environment.packages.get("torch"),
+            "hostname": environment.host,
+            "slurm_job_id": environment.slurm.get("job"),
+        },
+        "group_results": _group_results(result),
+        "model_args": _model_args(result, experiment),
+        "eval_params": _eval_params(result),
+    }
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """A summary as the older scripts wrote it: indented, in the order of its fields."""
+    return json.dumps(summary, indent=2, allow_nan=False) + "\n"
+
+
+def _timestamp(finished: str | None) -> str | None:
+    """`2026-11-18T02:00:00+00:00` as `20261118_020000`."""
+    try:
+        return datetime.fromisoformat(finished or "").strftime("%Y%m%d_%H%M%S")
+    except ValueError:
+        return None
+
+
+def _throughput(result: AccuracyResult) -> dict[str, Any]:
+    decoding = result.speed.decoding
+    seconds = decoding.prefill_seconds + decoding.decode_seconds if decoding else 0.0
+    if decoding is None or not seconds or result.answers.resumed:
+        return {}
+    return {
+        "tokens_generated": decoding.tokens,
+        "total_time_s": round(seconds, 2),
+        "tokens_per_s": round(decoding.tokens / seconds, 2),
+    }
+
+
+def _gpu_info(environment: Environment) -> dict[str, Any]:
+    if not environment.gpus or not (environment.device or "").startswith("cuda"):
+        return {"gpu_available": False}
+    gpu = environment.gpus[0]
+    return {
+        "gpu_available": True,
+        "gpu_name": gpu.name,
+        "gpu_total_vram_gb": gpu.memory_gb,
+        "cuda_device": 0,
+        "cuda_version": environment.cuda,
+        "driver_version": gpu.driver,
+    }
+
+
+def _group_results(result: AccuracyResult) -> dict[str, Any]:
+    """lm-eval's rows of the task and of its subtasks; the first names the metric that `accuracy` is."""
+    task = result.task
+    rows = {task: {**_metric_row(result), **result.metrics, "alias": task}}
+    for name, subtask in result.subtasks.items():
+        rows[name] = {
+            **_metric_row(subtask),
+            "alias": f" - {name.removeprefix(f'{task}_').replace('_', ' ')}",
+        }
+    return rows
+
+
+def _metric_row(figures: AccuracyResult | Subtask) -> dict[str, Any]:
+    metric = str(figures.metric)
+    return {metric: figures.value, stderr_key(metric): figures.stderr}
+
+
+def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any]:
+    policy, decode = result.identity.get("policy") or {}, result.identity.get("decode") or {}
+    spec = known_policy(policy)
+    return {
+        "model_path": result.model.checkpoint,
+        **(spec or PolicySpec()).older_names,
+        "use_block_cache": decode.get("block_cache"),
+        "show_speed": True,
+        "experiment_name": experiment,
+        "threshold": decode.get("threshold"),
+        "policy": dict(policy),
+        "decode": dict(decode),
+        "weights_sha256": result.identity.get("weights"),
+        "run_id": result.id,
+    }
+
+
+def _eval_params(result: AccuracyResult) -> dict[str, Any]:
+    task = result.identity.get("task") or {}
+    limit, batch = task.get("limit"), result.environment.batch_size
+    used = result.num_fewshot
+    return {
+        "num_fewshot": used[0] if len(used) == 1 else task.get("num_fewshot"),
+        "batch_size": None if batch is None else str(batch),
+        "limit": None if limit is None else float(limit),
+        "rows": result.rows,
+    }

@@ -84,7 +84,7 @@ def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def only_one(file: Path) -> Iterator[None]:
+def exclusive(file: Path) -> Iterator[None]:
     """Keep other processes of this machine out meanwhile; where files cannot be locked, nobody is kept out."""
     try:
         stream = file.open("ab")

@@ -2,24 +2,67 @@
 
 An import is a folder `foreign/<name>` with the tree of original files and records.json, which is taken from
 them. Repeating an import completes it; other content under the same name is refused before anything is written.
+A record's value is the named metric of its task: such files took the first number they found as `accuracy`, so it is
+compared with the metrics beside it, and every doubt becomes a note.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.store.files import make_folder, parse_object, write_atomically
-from unmask.store.foreign_record import ForeignRecord, MetricOf, foreign_record
+from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
 SUMMARY = "summary.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+LIMITED = re.compile(r"(?P<task>.+)_limit_(?P<limit>\d+(?:\.\d+)?)")
+MetricOf = Callable[[str], str]
+"""The metric that stands for a task; raises UnmaskError for a task without one."""
+
+
+class ForeignRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One imported summary."""
+
+    foreign: bool = True
+    """Always: such a record never counts as a run of this store."""
+    name: str
+    """Of the import."""
+    path: str
+    """Where the summary lies, below the import's folder."""
+    sha256: str
+    task: str
+    configuration: str
+    limit: float | None
+    """Rows of each subtask that were asked for; None for all."""
+    metric: str | None
+    """What `value` is; None where the file does not say."""
+    value: float | None
+    stderr: float | None
+    told: float | None
+    """The file's own `accuracy`."""
+    groups: dict[str, dict[str, Any]]
+    """Value and standard error by subtask, where they are given."""
+    tokens: int | None
+    seconds: float | None
+    tokens_per_second: float | None
+    commit: str | None
+    dirty: bool | None
+    host: str | None
+    gpu: str | None
+    timestamp: str | None
+    model: str | None
+    notes: tuple[str, ...]
+    """Sentences about what is doubtful."""
+    summary: dict[str, Any]
+    """The file's whole content."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -143,3 +186,142 @@ def _keep(
 def _summaries(folder: Path) -> Iterator[Path]:
     """All summaries below a folder, sorted; links to folders are not followed."""
     return iter(sorted(file for file in folder.rglob(SUMMARY) if file.is_file()))
+
+
+def foreign_record(
+    name: str, path: str, sha256: str, summary: dict[str, Any], metric_of: MetricOf
+) -> ForeignRecord:
+    """Take a summary apart; a file without task, configuration or a sensible accuracy is refused."""
+    task, configuration = _text(summary, "task"), _text(summary, "config")
+    told = _number(summary, "accuracy", "its accuracy")
+    if told is not None and not 0 <= told <= 1:
+        raise UnmaskError(f"its accuracy {told} does not lie between 0 and 1")
+    notes: list[str] = []
+    _check_place(path, task, configuration, notes)
+    limit = _limit(path, task, summary, notes)
+    metric, value, stderr = _headline(task, told, summary, metric_of, notes)
+    speed, git = _part(summary, "throughput"), _part(summary, "git")
+    tokens = _number(speed, "tokens_generated", "its number of tokens")
+    return ForeignRecord(
+        name=name,
+        path=path,
+        sha256=sha256,
+        task=task,
+        configuration=configuration,
+        limit=limit,
+        metric=metric,
+        value=value,
+        stderr=stderr,
+        told=told,
+        groups=_groups(task, summary, metric_of),
+        tokens=None if tokens is None else int(tokens),
+        seconds=_number(speed, "total_time_s", "its time"),
+        tokens_per_second=_number(speed, "tokens_per_s", "its speed"),
+        commit=_optional(git, "commit"),
+        dirty=git["dirty"] if isinstance(git.get("dirty"), bool) else None,
+        host=_optional(_part(summary, "environment"), "hostname"),
+        gpu=_optional(_part(summary, "gpu_info"), "gpu_name"),
+        timestamp=_optional(summary, "timestamp"),
+        model=_optional(_part(summary, "model_args"), "model_path"),
+        notes=tuple(notes),
+        summary=summary,
+    )
+
+
+def _headline(
+    task: str, told: float | None, summary: Mapping[str, Any], metric_of: MetricOf, notes: list[str]
+) -> tuple[str | None, float | None, float | None]:
+    """Metric, value and standard error: by name where the file has metrics, else what it tells."""
+    row = _part(_part(summary, "group_results"), task)
+    wanted = _metric(task, metric_of)
+    if wanted is not None and _is_number(row.get(wanted)):
+        value = float(row[wanted])
+        if told is None or abs(value - told) > 1e-12:
+            notes.append(f"Its accuracy says {told}, but its {wanted} is {value}; the latter counts.")
+        return wanted, value, _stderr(row, wanted)
+    same = [
+        key for key, number in row.items() if "_stderr" not in key and _is_number(number) and number == told
+    ]
+    if told is None:
+        notes.append("It has no accuracy.")
+    elif len(same) == 1:
+        notes.append(f"Its accuracy is {same[0]}, not {wanted or 'a metric that is known for this task'}.")
+        return same[0], told, _stderr(row, same[0])
+    else:
+        notes.append("It does not say which metric its accuracy is.")
+    return None, told, None
+
+
+def _groups(task: str, summary: Mapping[str, Any], metric_of: MetricOf) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, row in _part(summary, "group_results").items():
+        metric = _metric(name, metric_of) or _metric(task, metric_of)
+        if name != task and isinstance(row, Mapping) and _is_number(row.get(metric)):
+            found[name] = {"metric": metric, "value": float(row[metric]), "stderr": _stderr(row, str(metric))}
+    return found
+
+
+def _limit(path: str, task: str, summary: Mapping[str, Any], notes: list[str]) -> float | None:
+    """The limit in the file, else that in a folder's name; where they contradict each other both are told."""
+    limit = _number(_part(summary, "eval_params"), "limit", "its limit")
+    named = [
+        found for folder in path.split("/") if (found := LIMITED.fullmatch(folder)) and found["task"] == task
+    ]
+    in_name = float(named[-1]["limit"]) if named else None
+    if limit is not None and in_name is not None and limit != in_name:
+        notes.append(f"Its folder says a limit of {in_name:g} and its content {limit:g}; the content counts.")
+    return in_name if limit is None else limit
+
+
+def _check_place(path: str, task: str, configuration: str, notes: list[str]) -> None:
+    """Note where the folders <task>/<configuration> say something else than the content."""
+    *_, above, below = ("", "", *path.split("/")[:-1])
+    if below and below != configuration:
+        notes.append(
+            f"Its folder is called {below} and its configuration {configuration}; the latter counts."
+        )
+    limited = LIMITED.fullmatch(above)
+    if above and task not in (above, limited and limited["task"]):
+        notes.append(f"Its folder is called {above} and its task {task}; the latter counts.")
+
+
+def _metric(task: str, metric_of: MetricOf) -> str | None:
+    try:
+        return metric_of(task)
+    except UnmaskError:
+        return None
+
+
+def _stderr(row: Mapping[str, Any], metric: str) -> float | None:
+    error = row.get(stderr_key(metric))
+    return float(error) if error is not None and _is_number(error) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(part: Mapping[str, Any], name: str, what: str) -> float | None:
+    value = part.get(name)
+    if value is None:
+        return None
+    if not _is_number(value):
+        raise UnmaskError(f"{what} is {str(value)[:40]!r}, which is no number")
+    return float(value)
+
+
+def _text(summary: Mapping[str, Any], name: str) -> str:
+    value = summary.get(name)
+    if not isinstance(value, str) or not value:
+        raise UnmaskError(f"it has no {name}")
+    return value
+
+
+def _optional(part: Mapping[str, Any], name: str) -> str | None:
+    value = part.get(name)
+    return None if value is None else str(value)
+
+
+def _part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = record.get(name)
+    return part if isinstance(part, Mapping) else {}

@@ -3,6 +3,7 @@
 Knows the files of a run. How a run is executed, and whether one is under way, is known elsewhere.
 """
 
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -26,10 +27,11 @@ from unmask.store.files import (
     write_atomically,
 )
 from unmask.store.redaction import redacted
-from unmask.store.result import SCHEMA, AnyResult
+from unmask.store.result import SCHEMA, AccuracyResult, AnyResult
 
 RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
 """What belongs to one execution of a run, the mark of completion first."""
+RECORDING_SCHEMA = 1
 
 
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,38 @@ class RunFolder:
             return read_struct(self.folder / "retracted.json", Retraction, mend)
         except UnmaskError as error:
             return Retraction(id=self.id, reason=str(error))
+
+    # Recordings: samples decoded again, step by step, for the report's viewer.
+
+    def recording_file(self, sample: str) -> Path:
+        """Where the recording of a sample is kept."""
+        return self.folder / "replays" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', sample)[:100]}.json"
+
+    def recording(self, sample: str) -> dict[str, Any] | None:
+        """A recording that belongs to the present result; None where it must be made."""
+        try:
+            recording = read_json_if_there(self.recording_file(sample))
+        except UnmaskError:
+            return None
+        if recording is None or recording.get("schema") != RECORDING_SCHEMA:
+            return None
+        fits = recording.get("sample") == sample and recording.get("of") == self.recorded_result()
+        return recording if fits else None
+
+    def keep_recording(self, sample: str, recording: Mapping[str, Any]) -> Path:
+        """Keep the recording of a sample beside the result that it belongs to."""
+        file = self.recording_file(sample)
+        make_folder(file.parent)
+        mark = {"schema": RECORDING_SCHEMA, "of": self.recorded_result(), "run": self.id, "sample": sample}
+        write_atomically(file, canonical({**mark, **recording}) + b"\n")
+        return file
+
+    def recorded_result(self) -> dict[str, str | None]:
+        """What a recording belongs to: a run that is executed again has other answers."""
+        result = self.result()
+        if not isinstance(result, AccuracyResult):
+            return {"attempt": None, "answers": None}
+        return {"attempt": result.attempt, "answers": result.answers.sha256}
 
     # Attempts.
 

@@ -6,7 +6,7 @@ A guard is a function in one of the files here, under `@guard` with its title an
 
 from unmask.analysis.guards import answers, claims, provenance, speed
 from unmask.analysis.guards.finding import ORDER, Finding, Guard, Severity, guard
-from unmask.analysis.records import Table
+from unmask.analysis.table import Table
 
 __all__ = ["GUARDS", "ORDER", "Finding", "Guard", "Severity", "guard", "guards_by_name", "run_guards"]
 

@@ -7,8 +7,8 @@ from itertools import combinations
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.likeness import acts, alike, behaviour, control_of, likeness, reuse_fraction
-from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.samples import damage, disagreement, outcomes
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
 from unmask.analysis.words import between, join_words, percent
 from unmask.store.result import Effect
 
@@ -33,9 +33,9 @@ def identical_results(table: Table) -> list[Finding]:
     return [finding for group in table.groups() for finding in (*_by_digest(group), *_by_value(group))]
 
 
-def _by_digest(group: Group) -> list[Finding]:
-    found = []
-    digests: dict[str, list[Entry]] = {}
+def _by_digest(group: TaskResults) -> list[Finding]:
+    findings = []
+    digests: dict[str, list[ConfigurationResult]] = {}
     for entry in group.entries:
         if entry.answers:
             digests.setdefault(entry.answers, []).append(entry)
@@ -45,7 +45,7 @@ def _by_digest(group: Group) -> list[Finding]:
         unlike = {likeness(entry) for entry in at_work}
         if len(unlike) > 1 and any(acts(entry) for entry in at_work):
             saved = [percent(reuse_fraction(entry) or 0, 0) for entry in at_work if acts(entry)]
-            found.append(
+            findings.append(
                 identical_results.finding(
                     "warning",
                     f"{group.name}: {join_words(entry.configuration for entry in at_work)} gave the same "
@@ -56,22 +56,22 @@ def _by_digest(group: Group) -> list[Finding]:
                     "The skip may be free on this task; compare steps and samples before believing it.",
                 )
             )
-    return found
+    return findings
 
 
-def _by_value(group: Group) -> list[Finding]:
+def _by_value(group: TaskResults) -> list[Finding]:
     plain = [entry for entry in group.entries if entry.answers is None]
-    values: dict[tuple[object, ...], list[Entry]] = {}
+    values: dict[tuple[object, ...], list[ConfigurationResult]] = {}
     for entry in plain:
         values.setdefault((entry.value, entry.stderr, entry.tokens), []).append(entry)
-    found = []
+    findings = []
     for entries in values.values():
         unlike = {behaviour(entry) for entry in entries}
         if len(entries) < FEWEST_ALIKE or len(unlike) < 2:
             continue
-        if not any(acts(one) or acts(other) for one, other in combinations(entries, 2)):
+        if not any(acts(first) or acts(second) for first, second in combinations(entries, 2)):
             continue
-        found.append(
+        findings.append(
             identical_results.finding(
                 "invalid",
                 f"{group.name}: {len(entries)} results of {len(unlike)} configurations that differ in what "
@@ -81,10 +81,10 @@ def _by_value(group: Group) -> list[Finding]:
                 entries,
             )
         )
-    return found
+    return findings
 
 
-def _row_count(entry: Entry) -> str:
+def _row_count(entry: ConfigurationResult) -> str:
     return "an unknown number of" if entry.rows is None else f"{entry.rows:,}"
 
 
@@ -96,25 +96,25 @@ def _row_count(entry: Entry) -> str:
 )
 def nothing_skipped(table: Table) -> list[Finding]:
     """Look for ledgers without any reuse."""
-    found = []
-    results: list[Entry | Timing] = [*table.entries, *table.timings]
-    for entry in results:
-        if not acts(entry) or reuse_fraction(entry) != 0:
+    findings = []
+    results: list[Measured] = [*table.entries, *table.timings]
+    for result in results:
+        if not acts(result) or reuse_fraction(result) != 0:
             continue
         reasons = [
-            part.inactive for part in entry.effect.values() if isinstance(part, Effect) and part.inactive
+            part.inactive for part in result.effect.values() if isinstance(part, Effect) and part.inactive
         ]
-        where = "timing on " if isinstance(entry, Timing) else ""
+        where = "timing on " if isinstance(result, ConfigurationTiming) else ""
         said = f": {reasons[0]}" if reasons else ", and its record does not say why"
-        found.append(
+        findings.append(
             nothing_skipped.finding(
                 "warning" if reasons else "invalid",
-                f"{where}{entry.task}: {entry.configuration} skipped no layer work at all{said}.",
-                entry,
-                [entry],
+                f"{where}{result.task}: {result.configuration} skipped no layer work at all{said}.",
+                result,
+                [result],
             )
         )
-    return found
+    return findings
 
 
 @guard(
@@ -129,36 +129,40 @@ def nothing_skipped(table: Table) -> list[Finding]:
 )
 def contradiction(table: Table) -> list[Finding]:
     """Look for equal answers with different values."""
-    found = []
+    findings = []
     for group in table.groups():
         for entry in group.entries:
             contrary = disagreement(entry)
             if contrary is not None:
-                found.append(contradiction.finding("invalid", f"{group.name}: {contrary}.", group, [entry]))
-        told: set[str] = set()
+                findings.append(
+                    contradiction.finding("invalid", f"{group.name}: {contrary}.", group, [entry])
+                )
+        named: set[str] = set()
         for digest, entries in _sorted_by(group.entries, "answers").items():
             if len({entry.value for entry in entries}) > 1:
-                found.append(_contradicting(group, entries, f"gave the same answers ({str(digest)[:12]})"))
-                told |= {entry.configuration for entry in entries}
+                findings.append(_contradicting(group, entries, f"gave the same answers ({str(digest)[:12]})"))
+                named |= {entry.configuration for entry in entries}
         for entries in alike(group.entries):
             for tokens, same in _sorted_by(entries, "tokens").items():
                 digests = {entry.answers for entry in same if entry.answers}
                 names = {entry.configuration for entry in same}
-                if len(digests) < 2 and len({entry.value for entry in same}) > 1 and not names <= told:
+                if len(digests) < 2 and len({entry.value for entry in same}) > 1 and not names <= named:
                     what = f"must decode alike and wrote the same {tokens:,} tokens"
-                    found.append(_contradicting(group, same, what))
-    return found
+                    findings.append(_contradicting(group, same, what))
+    return findings
 
 
-def _sorted_by(entries: "tuple[Entry, ...] | list[Entry]", field: str) -> dict[object, list[Entry]]:
-    found: dict[object, list[Entry]] = {}
+def _sorted_by(
+    entries: "tuple[ConfigurationResult, ...] | list[ConfigurationResult]", field: str
+) -> dict[object, list[ConfigurationResult]]:
+    by_value: dict[object, list[ConfigurationResult]] = {}
     for entry in entries:
         if getattr(entry, field) is not None:
-            found.setdefault(getattr(entry, field), []).append(entry)
-    return found
+            by_value.setdefault(getattr(entry, field), []).append(entry)
+    return by_value
 
 
-def _contradicting(group: Group, entries: list[Entry], what: str) -> Finding:
+def _contradicting(group: TaskResults, entries: list[ConfigurationResult], what: str) -> Finding:
     values = between([entry.value * 100 for entry in entries], "{:.2f}")
     names = join_words(entry.configuration for entry in entries)
     return contradiction.finding(
@@ -185,7 +189,7 @@ def damaged_rows(table: Table) -> list[Finding]:
     ]
 
 
-def _row_faults(group: Group, entry: Entry) -> list[Finding]:
+def _row_faults(group: TaskResults, entry: ConfigurationResult) -> list[Finding]:
     wrong = damage(entry)
     if wrong is not None:
         gone = entry.samples is not None and not entry.samples.exists()
@@ -194,11 +198,12 @@ def _row_faults(group: Group, entry: Entry) -> list[Finding]:
     control = control_of(group)
     if control is None or control is entry or control.samples is None or entry.samples is None:
         return []
-    one, two = outcomes(control), outcomes(entry)
-    if one is None or two is None or one.keys() == two.keys():
+    before, after = outcomes(control), outcomes(entry)
+    if before is None or after is None or before.keys() == after.keys():
         return []
+    shared = len(before.keys() & after.keys())
     sentence = (
-        f"{group.name}: {entry.configuration} shares only {len(one.keys() & two.keys())} of {len(two)} rows with "
+        f"{group.name}: {entry.configuration} shares only {shared} of {len(after)} rows with "
         f"{control.configuration}."
     )
     return [damaged_rows.finding("invalid", sentence, group, [entry])]
@@ -226,14 +231,15 @@ def stale_accuracy(table: Table) -> list[Finding]:
 
 def _repeated(table: Table) -> list[Finding]:
     """The same configurations in two experiments: all accuracies equal, answers changed."""
-    found = []
-    for one, other in combinations(table.groups(), 2):
-        if (one.task, one.limit) != (other.task, other.limit) or one.experiment.name == other.experiment.name:
+    findings = []
+    for first, second in combinations(table.groups(), 2):
+        comparable = (first.task, first.limit) == (second.task, second.limit)
+        if not comparable or first.experiment.name == second.experiment.name:
             continue
         pairs = [
             (entry, again)
-            for entry in one.entries
-            for again in other.entries
+            for entry in first.entries
+            for again in second.entries
             if entry.configuration == again.configuration and likeness(entry) == likeness(again)
         ]
         changed = [pair for pair in pairs if _answers_differ(*pair)]
@@ -244,20 +250,20 @@ def _repeated(table: Table) -> list[Finding]:
             f" ({entry.configuration}: {entry.tokens:,} then {again.tokens:,} tokens)" if entry.tokens else ""
         )
         sentence = (
-            f"{one.name}: all {len(pairs)} accuracies of {one.experiment.name} and {other.experiment.name} are equal "
-            f"to the digit, although the answers of {len(changed)} configurations changed{tokens}."
+            f"{first.name}: all {len(pairs)} accuracies of {first.experiment.name} and {second.experiment.name} are "
+            f"equal to the digit, although the answers of {len(changed)} configurations changed{tokens}."
         )
         severity: Severity = "invalid" if len(changed) >= MANY else "warning"
-        found.append(stale_accuracy.finding(severity, sentence, other, [pair[1] for pair in changed]))
-    return found
+        findings.append(stale_accuracy.finding(severity, sentence, second, [pair[1] for pair in changed]))
+    return findings
 
 
-def _within(group: Group) -> list[Finding]:
+def _within(group: TaskResults) -> list[Finding]:
     """Unlike configurations of one group with one value and different answers."""
-    values: dict[float, list[Entry]] = {}
+    values: dict[float, list[ConfigurationResult]] = {}
     for entry in group.entries:
         values.setdefault(entry.value, []).append(entry)
-    found = []
+    findings = []
     for value, entries in values.items():
         differing = _one_of_each(entries)
         if len(differing) < MANY or not any(acts(entry) for entry in differing):
@@ -267,13 +273,13 @@ def _within(group: Group) -> list[Finding]:
                 f"{group.name}: {join_words(entry.configuration for entry in differing)} all answered differently "
                 f"and have exactly the same accuracy, {percent(value)}."
             )
-            found.append(stale_accuracy.finding("warning", sentence, group, differing))
-    return found
+            findings.append(stale_accuracy.finding("warning", sentence, group, differing))
+    return findings
 
 
-def _one_of_each(entries: list[Entry]) -> list[Entry]:
+def _one_of_each(entries: list[ConfigurationResult]) -> list[ConfigurationResult]:
     """One entry of every set of answers, and of every way of decoding."""
-    by_answers: dict[object, Entry] = {}
+    by_answers: dict[object, ConfigurationResult] = {}
     for entry in entries:
         mark = entry.answers or entry.tokens
         if mark is not None:
@@ -282,7 +288,7 @@ def _one_of_each(entries: list[Entry]) -> list[Entry]:
     return list(by_way.values())
 
 
-def _answers_differ(one: Entry, other: Entry) -> bool:
+def _answers_differ(one: ConfigurationResult, other: ConfigurationResult) -> bool:
     if one.answers and other.answers:
         return one.answers != other.answers
     return one.tokens is not None and other.tokens is not None and one.tokens != other.tokens
@@ -305,18 +311,18 @@ CUT, MOSTLY_CUT = 0.1, 0.5
 )
 def collapse(table: Table) -> list[Finding]:
     """Compare lengths and ends of answers with the control's."""
-    found = []
+    findings = []
     for group in table.groups():
         control = control_of(group)
         if control is None:
             continue
         for entry in group.entries:
             if entry is not control:
-                found += _length(group, control, entry) + _ends(group, control, entry)
-    return found
+                findings += _length(group, control, entry) + _ends(group, control, entry)
+    return findings
 
 
-def _length(group: Group, control: Entry, entry: Entry) -> list[Finding]:
+def _length(group: TaskResults, control: ConfigurationResult, entry: ConfigurationResult) -> list[Finding]:
     if not (control.tokens and entry.tokens and control.rows and entry.rows):
         return []
     before, after = control.tokens / control.rows, entry.tokens / entry.rows
@@ -331,7 +337,7 @@ def _length(group: Group, control: Entry, entry: Entry) -> list[Finding]:
     return [collapse.finding(severity, sentence, group, [entry])]
 
 
-def _ends(group: Group, control: Entry, entry: Entry) -> list[Finding]:
+def _ends(group: TaskResults, control: ConfigurationResult, entry: ConfigurationResult) -> list[Finding]:
     if entry.truncated is None or control.truncated is None or not (control.rows and entry.rows):
         return []
     before, after = control.truncated / control.rows, entry.truncated / entry.rows

@@ -8,7 +8,6 @@ from itertools import combinations
 from unmask.analysis.ceilings import Bound, bound_of
 from unmask.analysis.guards.finding import Finding, guard
 from unmask.analysis.likeness import acts, behaviour, spec_of, subset_axis, threshold
-from unmask.analysis.records import Entry, Group, Table
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics import (
     Difference,
@@ -22,6 +21,7 @@ from unmask.analysis.statistics import (
     unpaired_interval,
     wilson,
 )
+from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import counted, join_words, percent, points
 from unmask.analysis.words import counted as number
 from unmask.spec.recipe import SuccessSpec
@@ -48,12 +48,14 @@ def beyond_ceiling(table: Table) -> list[Finding]:
     return found
 
 
-def _bounds(group: Group, entries: list[Entry]) -> list[tuple[Entry, Bound]]:
+def _bounds(
+    group: TaskResults, entries: list[ConfigurationResult]
+) -> list[tuple[ConfigurationResult, Bound]]:
     pairs = [(entry, bound_of(entry, group.control)) for entry in entries]
     return [(entry, bound) for entry, bound in pairs if bound is not None]
 
 
-def _criterion_beyond(group: Group, success: SuccessSpec) -> list[Finding]:
+def _criterion_beyond(group: TaskResults, success: SuccessSpec) -> list[Finding]:
     control = group.entry(success.control)
     if control is None:
         return []
@@ -79,7 +81,7 @@ def _criterion_beyond(group: Group, success: SuccessSpec) -> list[Finding]:
     ]
 
 
-def _bounds_of_imports(group: Group) -> list[Finding]:
+def _bounds_of_imports(group: TaskResults) -> list[Finding]:
     """Without criteria: what a claim about imported figures would have to stay below."""
     entries = [entry for entry in group.entries if entry.foreign and acts(entry) and entry.tokens]
     known = _bounds(group, entries)
@@ -92,7 +94,7 @@ def _bounds_of_imports(group: Group) -> list[Finding]:
     return [beyond_ceiling.finding("info", sentence, group, [entry for entry, _ in known])]
 
 
-def _bound_figures(known: list[tuple[Entry, Bound]]) -> str:
+def _bound_figures(known: list[tuple[ConfigurationResult, Bound]]) -> str:
     by_period: dict[str, float] = {}
     for entry, bound in known:
         spec = spec_of(entry)
@@ -127,7 +129,7 @@ def too_few_samples(table: Table) -> list[Finding]:
     return [finding for group in table.groups() if (finding := _too_few(group)) is not None]
 
 
-def _too_few(group: Group) -> Finding | None:
+def _too_few(group: TaskResults) -> Finding | None:
     counted = [entry for entry in group.entries if entry.rows]
     if not counted:
         return None
@@ -137,22 +139,25 @@ def _too_few(group: Group) -> Finding | None:
     fewest = min(counted, key=lambda entry: entry.rows or 0)
     rows = fewest.rows or 0
     control = group.control or fewest
-    changed, told = _discordance(group, control, claim, rows)
+    changed, assumption = _discordance(group, control, claim, rows)
     needed = samples_for_margin(claim, changed) if changed else 0
     if needed <= rows:
         return None
     visible = smallest_margin(rows, changed)
     interval = wilson(round(control.value * rows), rows)
+    known = f"{percent(interval.low, 0)} to {percent(interval.high, 0)}"
     sentence = (
         f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} no difference below "
-        f"{points(visible)} ({percent(changed, 0)} of the rows {told}); {points(claim)} need {needed:,}. The accuracy "
-        f"of {control.configuration} itself is known to {percent(interval.low, 0)} to {percent(interval.high, 0)}."
+        f"{points(visible)} ({percent(changed, 0)} of the rows {assumption}); {points(claim)} need {needed:,}. The "
+        f"accuracy of {control.configuration} itself is known to {known}."
     )
     hopeless = visible >= HOPELESS * claim
     return too_few_samples.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
 
 
-def _discordance(group: Group, control: Entry, claim: float, rows: int) -> tuple[float, str]:
+def _discordance(
+    group: TaskResults, control: ConfigurationResult, claim: float, rows: int
+) -> tuple[float, str]:
     """How often two configurations disagree: measured where rows are on disk, else as `unmask plan` assumes.
 
     Imported rows are never paired, so their errors count as independent.
@@ -201,24 +206,27 @@ def subsets_within_error(table: Table) -> list[Finding]:
     return [finding for group in table.groups() for finding in _axes_within_error(group)]
 
 
-def _axes_within_error(group: Group) -> list[Finding]:
-    found = []
+def _axes_within_error(group: TaskResults) -> list[Finding]:
+    findings = []
     for entries in subset_axis(group.entries):
         by_construction = len({behaviour(entry) for entry in entries}) == 1
         pairs = list(combinations(entries, 2))
-        intervals = [_interval(one, other, bonferroni_level(0.95, len(pairs))) for one, other in pairs]
+        intervals = [_interval(first, second, bonferroni_level(0.95, len(pairs))) for first, second in pairs]
         if any(interval is not None and not interval.holds(0.0) for interval in intervals):
             continue
         if None in intervals and not by_construction:
             continue
         if len({entry.value for entry in entries}) == 1 and not all(entry.answers for entry in entries):
             continue
-        found.append(_subset_finding(group, entries, intervals, by_construction))
-    return found
+        findings.append(_subset_finding(group, entries, intervals, by_construction))
+    return findings
 
 
 def _subset_finding(
-    group: Group, entries: list[Entry], intervals: list[Interval | None], by_construction: bool
+    group: TaskResults,
+    entries: list[ConfigurationResult],
+    intervals: list[Interval | None],
+    by_construction: bool,
 ) -> Finding:
     values = [entry.value for entry in entries]
     apart = max(values) - min(values)
@@ -238,15 +246,15 @@ def _subset_finding(
     )
 
 
-def _interval(one: Entry, other: Entry, level: float) -> Interval | None:
+def _interval(first: ConfigurationResult, second: ConfigurationResult, level: float) -> Interval | None:
     """Paired by row where rows are on disk, else from the two accuracies alone."""
-    if one.answers and one.answers == other.answers:
+    if first.answers and first.answers == second.answers:
         return None
-    paired = difference(one, other, level)
+    paired = difference(first, second, level)
     if paired is not None:
         return paired.interval
-    if one.rows and other.rows:
-        return unpaired_interval(one.value, one.rows, other.value, other.rows, level)
+    if first.rows and second.rows:
+        return unpaired_interval(first.value, first.rows, second.value, second.rows, level)
     return None
 
 
@@ -261,12 +269,12 @@ def _interval(one: Entry, other: Entry, level: float) -> Interval | None:
 )
 def no_threshold_curve(table: Table) -> list[Finding]:
     """Look for a lower threshold than the control's beside the policies."""
-    found = []
+    findings = []
     for group in table.groups():
         reusing = [entry for entry in group.entries if acts(entry)]
         known = {value for entry in group.entries if (value := threshold(entry)) is not None}
         given = [group.control] if group.control is not None else reusing
-        usual = max((float(one.decode.get("threshold") or 0.0) for one in given), default=0.0)
+        usual = max((float(entry.decode.get("threshold") or 0.0) for entry in given), default=0.0)
         lower = any(value < usual for value in known)
         generates = any(entry.tokens for entry in reusing)
         if generates and not lower and not group.experiment.foreign:
@@ -274,5 +282,5 @@ def no_threshold_curve(table: Table) -> list[Finding]:
                 f"{group.name}: work is reused ({counted(len(reusing), 'configuration')}), but none decodes plainly "
                 f"at a lower threshold."
             )
-            found.append(no_threshold_curve.finding("info", sentence, group, reusing))
-    return found
+            findings.append(no_threshold_curve.finding("info", sentence, group, reusing))
+    return findings

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.table import Measured, Table, TaskResults
 
 Severity = Literal["info", "warning", "invalid"]
 ORDER: tuple[Severity, ...] = ("invalid", "warning", "info")
@@ -46,12 +46,12 @@ class Guard:
         self,
         severity: Severity,
         sentence: str,
-        place: Group | Timing | Entry,
-        concerned: Iterable[Entry | Timing] = (),
+        place: TaskResults | Measured,
+        concerned: Iterable[Measured] = (),
         advice: str | None = None,
     ) -> Finding:
         """A finding of this guard about the experiment and task of `place` and the configurations concerned."""
-        experiment = place.experiment.name if isinstance(place, Group) else place.experiment
+        experiment = place.experiment.name if isinstance(place, TaskResults) else place.experiment
         names = tuple(dict.fromkeys(result.configuration for result in concerned))
         return Finding(self.name, severity, sentence, advice or self.advice, experiment, place.task, names)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
-from unmask.analysis.records import Entry, Group, Table, Timing
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
 from unmask.analysis.words import join_words
 
 MUST_AGREE: tuple[tuple[str, Severity], ...] = (
@@ -38,43 +38,45 @@ SHORT = 12
 )
 def mixed_provenance(table: Table) -> list[Finding]:
     """Compare the provenance of everything in a group."""
-    found = []
+    findings = []
     for group in table.groups():
-        found += _differences(group, group.entries, group.name) + _uncommitted(
+        findings += _differences(group, group.entries, group.name) + _uncommitted(
             group, group.entries, group.name
         )
-        found += _hosts(group)
+        findings += _hosts(group)
     for experiment in table.experiments:
         timings = table.timings_of(experiment.name)
         runs = {timing.run: timing for timing in timings}
         for timing in runs.values():
-            found += _uncommitted(timing, [timing], f"timing on {timing.task}")
-            found += _apart(table, timing, [one for one in timings if one.run == timing.run])
-    return found
+            findings += _uncommitted(timing, [timing], f"timing on {timing.task}")
+            findings += _apart(table, timing, [beside for beside in timings if beside.run == timing.run])
+    return findings
 
 
-def _apart(table: Table, timing: Timing, beside: Sequence[Timing]) -> list[Finding]:
+def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[ConfigurationTiming]) -> list[Finding]:
     """A timing run beside the accuracy runs of its experiment: a verdict joins the two."""
-    found = []
-    entries = [one for one in table.entries if one.experiment == timing.experiment]
+    findings = []
+    entries = [entry for entry in table.entries if entry.experiment == timing.experiment]
     for key, severity in MUST_AGREE:
         if key == "machine" or timing.provenance.get(key) is None:
             continue
         mine = _text(timing.provenance[key])
-        comparable = [one for one in entries if key not in OF_THE_TASK or one.task == timing.task]
-        theirs = [_text(one.provenance[key]) for one in comparable if one.provenance.get(key) is not None]
+        comparable = [entry for entry in entries if key not in OF_THE_TASK or entry.task == timing.task]
+        theirs = [
+            _text(entry.provenance[key]) for entry in comparable if entry.provenance.get(key) is not None
+        ]
         others = [value for value in dict.fromkeys(theirs) if value != mine]
         if others:
             sentence = (
                 f"timing on {timing.task}: its {key} is {mine[:SHORT]}, that of accuracy runs beside it "
                 f"{join_words(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
             )
-            found.append(mixed_provenance.finding(severity, sentence, timing, beside))
-    return found
+            findings.append(mixed_provenance.finding(severity, sentence, timing, beside))
+    return findings
 
 
-def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Finding]:
-    found = []
+def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], name: str) -> list[Finding]:
+    findings = []
     for key, severity in MUST_AGREE:
         known = [entry for entry in entries if entry.provenance.get(key) is not None]
         values = [_text(entry.provenance[key]) for entry in known]
@@ -87,11 +89,15 @@ def _differences(place: Group, entries: Sequence[Entry], name: str) -> list[Find
                 f"({join_words(value[:SHORT] for value in distinct)}) in one table; apart "
                 f"from the others are {join_words(entry.configuration for entry in odd)}."
             )
-            found.append(mixed_provenance.finding(severity, sentence, place, odd))
-    return found
+            findings.append(mixed_provenance.finding(severity, sentence, place, odd))
+    return findings
 
 
-def _uncommitted(place: Group | Timing, results: Sequence[Entry | Timing], name: str) -> list[Finding]:
+def _uncommitted(
+    place: TaskResults | ConfigurationTiming,
+    results: Sequence[Measured],
+    name: str,
+) -> list[Finding]:
     dirty = [result for result in results if result.provenance.get("dirty")]
     if not dirty:
         return []
@@ -105,7 +111,7 @@ def _uncommitted(place: Group | Timing, results: Sequence[Entry | Timing], name:
     return [mixed_provenance.finding("warning", sentence, place, dirty)]
 
 
-def _hosts(group: Group) -> list[Finding]:
+def _hosts(group: TaskResults) -> list[Finding]:
     """Machines matter where speeds of single runs are offered as results."""
     timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
     hosts = {entry.provenance.get("host") for entry in timed} - {None}

@@ -7,8 +7,8 @@ from statistics import median
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.likeness import acts, alike, distinct, reuse_fraction, work_ratio
-from unmask.analysis.records import Entry, Group, Table, Timing
 from unmask.analysis.speeds import FEWEST_ROUNDS
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Table, TaskResults
 from unmask.analysis.words import between, counted, join_words, percent
 
 SPEED_NOISE = 1.1
@@ -28,52 +28,53 @@ TIMED_NOISE = 1.02
 )
 def controls_differ(table: Table) -> list[Finding]:
     """Compare everything that must equal the baseline, in answers, accuracy and speed."""
-    found = []
+    findings = []
     for group in table.groups():
         for same in alike(entry for entry in group.entries if not acts(entry)):
             entries = distinct(same)
             if len(entries) > 1:
-                found += _results(group, entries) + _speeds(group, entries)
+                findings += _results(group, entries) + _speeds(group, entries)
     for experiment in table.experiments:
-        for timings in alike(one for one in table.timings_of(experiment.name) if not acts(one)):
-            found += _timed(timings)
-    return found
+        for timings in alike(timing for timing in table.timings_of(experiment.name) if not acts(timing)):
+            findings += _timed(timings)
+    return findings
 
 
-def _results(group: Group, entries: list[Entry]) -> list[Finding]:
+def _results(group: TaskResults, entries: list[ConfigurationResult]) -> list[Finding]:
     names = join_words(entry.configuration for entry in entries)
-    told = []
+    differences = []
     digests = {entry.answers for entry in entries if entry.answers}
     if len(digests) > 1:
-        told.append(f"{len(digests)} different sets of answers")
+        differences.append(f"{len(digests)} different sets of answers")
     if len({entry.value for entry in entries}) > 1:
-        told.append(f"accuracies of {between([entry.value * 100 for entry in entries], '{:.2f}')} %")
+        differences.append(f"accuracies of {between([entry.value * 100 for entry in entries], '{:.2f}')} %")
     counts = {entry.tokens for entry in entries if entry.tokens is not None}
     if len(counts) > 1 and len(digests) < 2:
-        told.append(f"{between(list(counts), '{:,}')} tokens")
-    if not told:
+        differences.append(f"{between(list(counts), '{:,}')} tokens")
+    if not differences:
         return []
-    sentence = f"{group.name}: {names} must be equal, but have {' and '.join(told)}."
+    sentence = f"{group.name}: {names} must be equal, but have {' and '.join(differences)}."
     return [controls_differ.finding("invalid", sentence, group, entries)]
 
 
-def _speeds(group: Group, entries: list[Entry]) -> list[Finding]:
+def _speeds(group: TaskResults, entries: list[ConfigurationResult]) -> list[Finding]:
     """Speeds of single runs: only foreign tables offer them as results."""
     timed = [entry for entry in entries if entry.foreign and entry.run_tokens_per_second]
     speeds = [entry.run_tokens_per_second or 0.0 for entry in timed]
     if len(timed) < 2 or max(speeds) / min(speeds) <= SPEED_NOISE:
         return []
-    told = ", ".join(f"{entry.configuration} {entry.run_tokens_per_second:g}" for entry in timed)
+    figures = ", ".join(f"{entry.configuration} {entry.run_tokens_per_second:g}" for entry in timed)
+    ratio = max(speeds) / min(speeds)
     sentence = (
-        f"{group.name}: controls that must be equal differ {max(speeds) / min(speeds):.2f}x in tokens/s ({told}); "
-        f"a change of {percent(max(speeds) / min(speeds) - 1, 0)} can therefore be noise."
+        f"{group.name}: controls that must be equal differ {ratio:.2f}x in tokens/s ({figures}); "
+        f"a change of {percent(ratio - 1, 0)} can therefore be noise."
     )
     return [controls_differ.finding("warning", sentence, group, timed)]
 
 
-def _timed(timings: list[Timing]) -> list[Finding]:
+def _timed(timings: list[ConfigurationTiming]) -> list[Finding]:
     """Controls of one timing run whose intervals do not meet."""
-    found = []
+    findings = []
     for run in dict.fromkeys(timing.run for timing in timings):
         beside = [timing for timing in timings if timing.run == run and timing.speedup]
         # Of too few rounds an interval is none, so that it says nothing that it does not meet another.
@@ -83,12 +84,13 @@ def _timed(timings: list[Timing]) -> list[Finding]:
         highs = [timing.speedup.high or 0.0 for timing in beside if timing.speedup]
         medians = [timing.speedup.median or 0.0 for timing in beside if timing.speedup]
         if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
+            names = join_words(timing.configuration for timing in beside)
             sentence = (
-                f"Timing on {beside[0].task}: {join_words(one.configuration for one in beside)} must be equally fast, "
-                f"but their speed-ups are {between(medians, '{:.3f}')} and their intervals do not meet."
+                f"Timing on {beside[0].task}: {names} must be equally fast, but their speed-ups are "
+                f"{between(medians, '{:.3f}')} and their intervals do not meet."
             )
-            found.append(controls_differ.finding("warning", sentence, beside[0], beside))
-    return found
+            findings.append(controls_differ.finding("warning", sentence, beside[0], beside))
+    return findings
 
 
 OUTLIER_FACTOR = 1.25
@@ -106,52 +108,55 @@ OUTLIER_FACTOR = 1.25
 )
 def speed_outlier(table: Table) -> list[Finding]:
     """Look for speeds that leave their likes."""
-    found = []
+    findings = []
     for group in table.groups():
         speeds = [(entry, entry.run_tokens_per_second) for entry in group.entries if entry.foreign]
         known = [(entry, speed) for entry, speed in speeds if speed]
         for entries in alike(entry for entry, _ in known):
-            found += _outliers(
+            findings += _outliers(
                 group, [(entry, entry.run_tokens_per_second or 0.0) for entry in entries], "tokens/s"
             )
     for experiment in table.experiments:
         for timings in alike(table.timings_of(experiment.name)):
             for run in dict.fromkeys(timing.run for timing in timings):
-                rates = [(one, _rate(one)) for one in timings if one.run == run and _rate(one)]
+                rates = [(timing, _rate(timing)) for timing in timings if timing.run == run and _rate(timing)]
                 unit = "tokens/s" if timings[0].path == "generation" else "requests/s"
-                found += _outliers(timings[0], rates, unit)
-    return found
+                findings += _outliers(timings[0], rates, unit)
+    return findings
 
 
-def _rate(timing: Timing) -> float:
+def _rate(timing: ConfigurationTiming) -> float:
     rate = timing.tokens_per_second if timing.path == "generation" else timing.requests_per_second
     return rate or 0.0
 
 
 def _outliers(
-    place: Group | Timing, rates: "list[tuple[Entry, float]] | list[tuple[Timing, float]]", unit: str
+    place: TaskResults | ConfigurationTiming,
+    rates: "list[tuple[ConfigurationResult, float]] | list[tuple[ConfigurationTiming, float]]",
+    unit: str,
 ) -> list[Finding]:
     if len(rates) < 2:
         return []
-    found = []
-    for one, rate in rates:
-        others = [speed for other, speed in rates if other is not one]
+    findings = []
+    for result, rate in rates:
+        others = [speed for other, speed in rates if other is not result]
         usual = median(others)
         apart = max(rate / usual, usual / rate)
         # Of two that disagree nobody can say which is wrong: `controls-differ` names both.
         agree = len(others) > 1 and max(others) / min(others) < OUTLIER_FACTOR
         if apart <= OUTLIER_FACTOR or not agree:
             continue
-        control = place.experiment.control if isinstance(place, Group) else place.control
-        severity: Severity = "invalid" if one.configuration == control else "warning"
-        names = join_words(other.configuration for other, _ in rates if other is not one)
+        control = place.experiment.control if isinstance(place, TaskResults) else place.control
+        severity: Severity = "invalid" if result.configuration == control else "warning"
+        names = join_words(other.configuration for other, _ in rates if other is not result)
         extra = "; it is the control, so every speed-up against it is wrong" if severity == "invalid" else ""
+        where = place.name if isinstance(place, TaskResults) else place.task
         sentence = (
-            f"{place.name if isinstance(place, Group) else place.task}: {one.configuration} ran at {rate:g} {unit}, "
-            f"{names} at {usual:g}: a factor of {apart:.2f} between equal configurations{extra}."
+            f"{where}: {result.configuration} ran at {rate:g} {unit}, {names} at {usual:g}: a factor of {apart:.2f} "
+            f"between equal configurations{extra}."
         )
-        found.append(speed_outlier.finding(severity, sentence, place, [one]))
-    return found
+        findings.append(speed_outlier.finding(severity, sentence, place, [result]))
+    return findings
 
 
 SAVED = 0.95
@@ -178,7 +183,7 @@ def speed_and_ledger(table: Table) -> list[Finding]:
     return found
 
 
-def _claimed(group: Group) -> list[Finding]:
+def _claimed(group: TaskResults) -> list[Finding]:
     """Foreign figures have no ledger: the claim is all there is."""
     timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
     plain = [entry.run_tokens_per_second or 0.0 for entry in timed if not acts(entry)]
@@ -199,12 +204,13 @@ def _claimed(group: Group) -> list[Finding]:
     return [speed_and_ledger.finding("invalid" if everyone else "warning", sentence, group, slower)]
 
 
-def _counted(table: Table, timing: Timing) -> list[Finding]:
+def _counted(table: Table, timing: ConfigurationTiming) -> list[Finding]:
     base = next(
         (
-            one
-            for one in table.timings
-            if (one.run, one.experiment, one.configuration) == (timing.run, timing.experiment, timing.control)
+            other
+            for other in table.timings
+            if (other.run, other.experiment, other.configuration)
+            == (timing.run, timing.experiment, timing.control)
         ),
         None,
     )
@@ -249,7 +255,7 @@ BUSY = 0.75
 )
 def speed_source(table: Table) -> list[Finding]:
     """Look at where speeds come from and what else the machine did."""
-    found = []
+    findings = []
     for group in table.groups():
         timed = [entry for entry in group.entries if entry.foreign and entry.run_tokens_per_second]
         if timed:
@@ -257,42 +263,44 @@ def speed_source(table: Table) -> list[Finding]:
                 f"{group.name}: the speeds of {counted(len(timed), 'configuration')} are totals of accuracy runs, "
                 f"without warm-up, repeats or interleaving; they can rank nothing."
             )
-            found.append(speed_source.finding("warning", sentence, group, timed))
+            findings.append(speed_source.finding("warning", sentence, group, timed))
     seen: set[tuple[str, str]] = set()
     for timing in table.timings:
         if (timing.experiment, timing.run) not in seen:
             seen.add((timing.experiment, timing.run))
-            found += _conditions(table, timing)
-    return found
+            findings += _conditions(table, timing)
+    return findings
 
 
-def _conditions(table: Table, timing: Timing) -> list[Finding]:
+def _conditions(table: Table, timing: ConfigurationTiming) -> list[Finding]:
     state = timing.conditions
-    told = []
+    disturbances = []
     if state.other_processes:
-        told.append(counted(state.other_processes, "other busy process", "es"))
+        disturbances.append(counted(state.other_processes, "other busy process", "es"))
     load = state.load_before if state.other_processes is None else None
     if load is not None and timing.cores and load / timing.cores > BUSY:
-        told.append(f"a load of {load:g} on {timing.cores} cores before it began")
+        disturbances.append(f"a load of {load:g} on {timing.cores} cores before it began")
     if state.throttled:
-        told.append("a throttled clock")
+        disturbances.append("a throttled clock")
     if timing.speedup is None and timing.configuration != timing.control:
-        told.append("no speed-up against its control")
+        disturbances.append("no speed-up against its control")
     if 0 < len(timing.seconds) < FEWEST_ROUNDS:
-        told.append(f"{counted(len(timing.seconds), 'round')}, too few for an interval")
-    found = []
-    beside = [one for one in table.timings if one.run == timing.run and one.experiment == timing.experiment]
-    if told:
-        sentence = f"The timing run {timing.run} on {timing.task} had {join_words(told)}."
+        disturbances.append(f"{counted(len(timing.seconds), 'round')}, too few for an interval")
+    findings = []
+    beside = [
+        other for other in table.timings if other.run == timing.run and other.experiment == timing.experiment
+    ]
+    if disturbances:
+        sentence = f"The timing run {timing.run} on {timing.task} had {join_words(disturbances)}."
         advice = (
             f"Repeat the timing run on a quiet machine, with nothing else on its device and at least {FEWEST_ROUNDS} "
             "repeats."
         )
-        found.append(speed_source.finding("warning", sentence, timing, beside, advice))
-    return found + _elsewhere(table, timing, beside)
+        findings.append(speed_source.finding("warning", sentence, timing, beside, advice))
+    return findings + _elsewhere(table, timing, beside)
 
 
-def _elsewhere(table: Table, timing: Timing, beside: list[Timing]) -> list[Finding]:
+def _elsewhere(table: Table, timing: ConfigurationTiming, beside: list[ConfigurationTiming]) -> list[Finding]:
     """Accuracy on one kind of machine, speed on another."""
     machine = timing.provenance.get("machine")
     others = {

@@ -1,6 +1,7 @@
 """Resources become the words of sbatch, and what cannot be right is refused before anything is submitted."""
 
 import builtins
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from light_jobs import light_jobs, script_job
 
 from unmask.errors import UnmaskError
 from unmask.launch import submit
-from unmask.launch.resources import read_resources, sbatch_options, warning_seconds
+from unmask.launch.slurm import read_resources, sbatch_options, warning_seconds
 
 
 def test_options_in_sbatchs_words() -> None:
@@ -114,3 +115,68 @@ def test_without_submitit_a_sentence_says_what_to_install(
 def test_a_path_that_sbatch_would_misread_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnmaskError, match="has a % in its path"):
         next(submit(light_jobs(tmp_path, 1), tmp_path / "50%j", {}))
+
+
+BATCH_FILE = """\
+#!/bin/bash
+
+# Parameters
+#SBATCH --account=mine
+#SBATCH --array=0-2%2
+#SBATCH --cpus-per-task=4
+#SBATCH --gres=gpu:rtx_6000:1
+#SBATCH --job-name=sweep
+#SBATCH --mem=32G
+#SBATCH --nice=5
+#SBATCH --nodes=1
+#SBATCH --open-mode=append
+#SBATCH --output=FOLDER/%A_%a/%A_%a_0_log.out
+#SBATCH --partition=gpu
+#SBATCH --requeue
+#SBATCH --signal=USR2@120
+#SBATCH --time=60
+#SBATCH --wckey=submitit
+
+# setup
+export PATH="${PATH:-/usr/bin:/bin}:"HERE/programs
+module load cuda
+
+# command
+export SUBMITIT_EXECUTOR=slurm
+srun --unbuffered --output FOLDER/%A_%a/%A_%a_%t_log.out --export=ALL --cpus-per-task=4 \
+PYTHON -u -m submitit.core._submit FOLDER/%j
+"""
+
+
+@pytest.fixture
+def fake_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs that stand in for SLURM's: sbatch keeps the batch file that it is given."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    kept = tmp_path / "batch.sh"
+    texts = {
+        "sbatch": f'cp "$1" "{kept}"; echo "Submitted batch job 17"',
+        "srun": "exit 1",
+        "scontrol": 'echo "MaxArraySize = 10"',
+    }
+    for name, text in texts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return kept
+
+
+def test_the_text_of_a_batch_file(tmp_path: Path, fake_cluster: Path) -> None:
+    commands = light_jobs(tmp_path / "runs", 3)
+    resources = {"gpus": 1, "gpu_type": "rtx_6000", "cpus": 4, "memory_gb": 32, "minutes": 60, "parallel": 2}
+    more = {"account": "mine", "partition": "gpu", "setup": ["module load cuda"], "sbatch": {"nice": 5}}
+    (array,) = submit(commands, tmp_path / "slurm", {**resources, **more}, name="sweep")
+    assert [each.job_id for each in array] == ["17_0", "17_1", "17_2"]
+    text = fake_cluster.read_text()
+    for path, word in (
+        (str(tmp_path / "slurm"), "FOLDER"),
+        (sys.executable, "PYTHON"),
+        (str(tmp_path), "HERE"),
+    ):
+        text = text.replace(path, word)
+    assert text == BATCH_FILE

@@ -1,0 +1,242 @@
+"""Recordings: samples of a run decoded again with every step written down, for the report's viewer.
+
+Knows the engine's events and the rules of blocks, and how a run's settings become a decoding. A recording is made once
+and kept in its run's folder; `unmask report` starts this module as a process of its own. A sample is decoded under the
+frozen settings of its run, and only as many tokens as the run's answer has are asked for: that ends the decoding at the
+same step, whatever had ended the answer, without the task's stop strings.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from unmask.engine.engine import Engine
+from unmask.engine.events import Finished, StepEvent
+from unmask.engine.prompt import Request
+from unmask.engine.step_plan import Kind, Op
+from unmask.errors import UnmaskError
+from unmask.spec import DecodeSpec, build
+from unmask.spec.lock import read_lock
+from unmask.spec.sweep import ENGINE_REVISION
+from unmask.store import RunFolder, canonical
+from unmask.store.attempt import Sample
+
+LETTERS = {Op.COMPUTE: "c", Op.REFRESH: "f", Op.REPLAY: "p"}
+"""One letter for each operation of a layer."""
+DIGITS = 4
+"""Decimals of a confidence."""
+
+
+def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int | None = None) -> list[Path]:
+    """Decode samples of runs again; `largest` refuses checkpoints with more bytes of weights."""
+    engines: dict[str, Engine] = {}
+    made = []
+    for run, samples in wanted:
+        missing = [sample for sample in samples if run.recording(sample) is None]
+        if not missing:
+            continue
+        key = canonical([run.worker.get("checkpoint"), run.identity.get("dtype"), run.worker.get("device")])
+        name = key.decode()
+        if name not in engines:
+            engines[name] = _engine(run, largest)
+        made += [_make(run, sample, engines[name]) for sample in _samples(run, missing)]
+    return made
+
+
+def _make(run: RunFolder, sample: Sample, engine: Engine) -> Path:
+    identity = run.identity
+    task = identity["task"]
+    ids = engine.tokenizer.encode(sample.prompt, special=not task.get("chat"))
+    decode = {
+        **identity["decode"],
+        "max_new_tokens": max(1, sample.tokens or 0),
+        "stop_strings": (),
+        "temperature": float((task.get("generation") or {}).get("temperature") or 0.0),
+    }
+    decoding = record_decoding(engine, ids, decode, identity["policy"])
+    text, answer = str(decoding["text"]), sample.answer
+    recording = {
+        "correct": sample.correct,
+        "prompt": sample.prompt,
+        "answer": answer,
+        "target": sample.target,
+        "same": text.startswith(answer) if sample.finish == "stop_string" else text == answer,
+        **decoding,
+    }
+    return run.keep_recording(sample.id, recording)
+
+
+def _samples(run: RunFolder, names: list[str]) -> list[Sample]:
+    result = run.result()
+    stored = run.attempt(result.attempt).samples() if result and result.attempt else iter(())
+    samples = {
+        sample.id: sample
+        for sample in stored
+        if sample.id in names and sample.tokens and sample.scores is None
+    }
+    for name in names:
+        if name not in samples:
+            raise UnmaskError(f"{run.name} has no generated answer to {name}, so it cannot be recorded.")
+    return [samples[name] for name in names]
+
+
+def _engine(run: RunFolder, largest: int | None) -> Engine:
+    # Imported here: the hub must be told to stay offline before its package is loaded.
+    from unmask.evaluation.lock import file_sha256
+    from unmask.loading import load
+    from unmask.model.hub import find_checkpoint
+
+    identity, worker = run.identity, run.worker
+    if identity.get("engine") != ENGINE_REVISION:
+        raise UnmaskError(
+            f"{run.name} was decoded by engine revision {identity.get('engine')} and this is {ENGINE_REVISION}."
+        )
+    lock = read_lock(Path(str(worker.get("lock"))))
+    folder = find_checkpoint(str(worker.get("checkpoint")), lock.revision)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if largest is not None and size > largest:
+        raise UnmaskError(
+            f"The checkpoint has {size / 1e9:.1f} GB of weights; name a number with --replay to load it all the same."
+        )
+    files = {name: folder / name for name in lock.files}
+    changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
+    if lock.weights != identity.get("weights") or changed:
+        raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
+    return load(folder, worker.get("device"), identity.get("dtype"), identity.get("mask_token_id"))
+
+
+# One decoding, step by step, as plain data.
+
+
+def record_decoding(
+    engine: Engine, prompt: Sequence[int], decode: DecodeSpec | Mapping[str, Any], policy: Any = None
+) -> dict[str, Any]:
+    """Decode one prompt and describe every step; positions count from the prompt's start."""
+    spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
+    block = spec.resolved_block_size(engine.config.block_size)
+    steps = _Steps(len(prompt), block, spec.sub_block_size)
+    events: list[StepEvent] = []
+    text, ids, reason = None, list[int](), ""
+    for event in engine.stream([Request(list(prompt))], spec, policy, batch_size=1):
+        if isinstance(event, Finished):
+            text, ids = event.generation.text, event.generation.ids
+            reason = event.generation.finish_reason
+        else:
+            events.append(event)
+    letters = _texts(engine, ids)
+    return {
+        "prompt_tokens": len(prompt),
+        "block_size": block,
+        "sub_block_size": spec.sub_block_size,
+        "layers": engine.config.num_layers,
+        "threshold": spec.threshold,
+        "tokens": len(ids),
+        "finish": reason,
+        "text": text,
+        "steps": [steps.step(event, letters, engine) for event in events],
+    }
+
+
+class _Steps:
+    """Follows which columns are known, because an event does not say which were fed."""
+
+    def __init__(self, prompt: int, block: int, sub_block: int) -> None:
+        self.prompt = prompt
+        self.block = block
+        self.sub_block = sub_block
+        self.known: set[int] = set()
+
+    def step(self, event: StepEvent, letters: Mapping[int, str], engine: Engine) -> dict[str, Any]:
+        """One event as data, small where nothing special happened."""
+        found: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
+        plan = event.plan
+        if plan.ops:
+            # Putting back the output of some layers spares all of them.
+            spared = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
+            found["ops"] = run_lengths("".join(LETTERS[op] for op in spared))
+            found["unit"] = plan.unit.value
+        if plan.rows is not None:
+            start = found["fed"][0] // self.block * self.block
+            found["rows"] = [start + position for position in plan.rows.always]
+            if plan.rows.count:
+                found["among"] = [start + position for position in plan.rows.among]
+                found["count"] = plan.rows.count
+                found["probe"] = plan.rows.probe_layer
+        found["written"] = [
+            [
+                column,
+                letters[place] if (place := column - self.prompt) in letters else _single(engine, token),
+                round(confidence, DIGITS),
+            ]
+            for column, token, confidence in zip(
+                event.positions, event.tokens, event.confidences, strict=True
+            )
+        ]
+        self.known.update(event.positions)
+        return found
+
+    def _fed(self, kind: Kind) -> list[int]:
+        frontier = self.prompt
+        while frontier in self.known:
+            frontier += 1
+        start = frontier // self.block * self.block
+        if kind is Kind.PREFILL:
+            return [0, self.prompt // self.block * self.block]
+        if kind is Kind.COMMIT:
+            # The block is full, so the first unknown column lies behind it.
+            return [start - self.block, start]
+        if kind is Kind.SUB:
+            first = start + (frontier - start) // self.sub_block * self.sub_block
+            return [first, first + self.sub_block]
+        return [start, start + self.block]
+
+
+def run_lengths(letters: str) -> str:
+    """Equal letters counted: cccpp is c3p2."""
+    return "".join(f"{letter}{len(list(same))}" for letter, same in groupby(letters))
+
+
+def _texts(engine: Engine, ids: Sequence[int]) -> dict[int, str]:
+    """The part of the answer that each token adds; a letter of several tokens stands at its last one."""
+    if not engine.has_tokenizer:
+        return {}
+    pieces = enumerate(_pieces(engine, ids))
+    # A token that has no text even by itself, such as the one that ends the answer, is shown by its name.
+    return {place: piece for place, piece in pieces if piece or engine.decode_text([ids[place]])}
+
+
+def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:
+    before = ""
+    for end in range(1, len(ids) + 1):
+        now = engine.decode_text(list(ids[:end]))
+        whole = not now.endswith("\N{REPLACEMENT CHARACTER}") or end == len(ids)
+        yield now[len(before) :] if whole else ""
+        before = now if whole else before
+
+
+def _single(engine: Engine, token: int) -> str:
+    """A token by itself: beyond the answer's end, or one without text."""
+    if token in engine.config.stop_tokens:
+        return "⟨end⟩"
+    text = engine.decode_text([token]) if engine.has_tokenizer else ""
+    return text or f"⟨{token}⟩"
+
+
+def main() -> None:
+    """Take {"runs": [[folder, [sample, ...]], ...], "largest": bytes or null} from stdin; print what went wrong."""
+    # A report never downloads anything.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    request = json.load(sys.stdin)
+    wanted = [(RunFolder(Path(folder)), list(samples)) for folder, samples in request["runs"]]
+    try:
+        make_recordings(wanted, request.get("largest"))
+    except UnmaskError as error:
+        sys.exit(" ".join(str(error).split()))
+
+
+if __name__ == "__main__":
+    main()
