@@ -152,21 +152,21 @@ class _Steps:
 
     def step(self, event: StepEvent, letters: Mapping[int, str], engine: Engine) -> dict[str, Any]:
         """One event as data, small where nothing special happened."""
-        found: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
+        step: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
         plan = event.plan
         if plan.ops:
             # Putting back the output of some layers spares all of them.
             spared = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
-            found["ops"] = run_lengths("".join(LETTERS[op] for op in spared))
-            found["unit"] = plan.unit.value
+            step["ops"] = run_lengths("".join(LETTERS[op] for op in spared))
+            step["unit"] = plan.unit.value
         if plan.rows is not None:
-            start = found["fed"][0] // self.block * self.block
-            found["rows"] = [start + position for position in plan.rows.always]
+            start = step["fed"][0] // self.block * self.block
+            step["rows"] = [start + position for position in plan.rows.always]
             if plan.rows.count:
-                found["among"] = [start + position for position in plan.rows.among]
-                found["count"] = plan.rows.count
-                found["probe"] = plan.rows.probe_layer
-        found["written"] = [
+                step["among"] = [start + position for position in plan.rows.among]
+                step["count"] = plan.rows.count
+                step["probe"] = plan.rows.probe_layer
+        step["written"] = [
             [
                 column,
                 letters[place] if (place := column - self.prompt) in letters else _single(engine, token),
@@ -177,7 +177,7 @@ class _Steps:
             )
         ]
         self.known.update(event.positions)
-        return found
+        return step
 
     def _fed(self, kind: Kind) -> list[int]:
         frontier = self.prompt

@@ -207,17 +207,17 @@ def answers_sha256(samples: Mapping[str, list[dict[str, Any]]]) -> str:
     for task in sorted(samples):
         for row in _once(samples[task]):
             scores = _scores(row["resps"])
-            told = row["resps"] if scores is None else [round(score, DIGITS) for score in scores]
-            total.update(json.dumps([task, row["doc_id"], told], default=str).encode() + b"\n")
+            answers = row["resps"] if scores is None else [round(score, DIGITS) for score in scores]
+            total.update(json.dumps([task, row["doc_id"], answers], default=str).encode() + b"\n")
     return total.hexdigest()
 
 
 def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry a row: lm-eval repeats a row for every filter."""
-    found: dict[int, dict[str, Any]] = {}
+    by_number: dict[int, dict[str, Any]] = {}
     for row in rows:
-        found.setdefault(row["doc_id"], row)
-    return [found[number] for number in sorted(found)]
+        by_number.setdefault(row["doc_id"], row)
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def _scores(answers: list[Any]) -> list[float] | None:

@@ -118,14 +118,14 @@ def _runner(
     engine, policy = lm.engine, policy_spec(settings["policy"])
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":
-        asked = [
+        prompts = [
             GenerationRequest(
                 tuple(lm.tok_encode(request.args[0])),
                 decode_settings({**request.args[1], **settings["generation"]}, decode, engine),
             )
             for request in requests
         ]
-        return lambda meter: _generated(engine, numbered(asked), policy, lm.batch_size, meter)
+        return lambda meter: _generated(engine, numbered(prompts), policy, lm.batch_size, meter)
     pairs = [ScoreRequest(*lm.encoded(*request.args)) for request in requests]
     estimator, order = task["estimator"], task["order"]
 
