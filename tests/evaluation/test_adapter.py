@@ -267,7 +267,7 @@ def test_a_policy_that_did_nothing_says_why(model: Any) -> None:
 
     never = make(model, policy={**REUSE, "k": 1})
     never.generate_until(requests())
-    assert "k=1 never reuses" in never.proof.of()["generation"].inactive
+    assert "k = 1 recomputes at every step" in never.proof.of()["generation"].inactive
     single = make(model, policy=REUSE)
     single.loglikelihood(choices("Question: which?\nAnswer:", "A", "B"))
     assert single.proof.of()["scoring"].inactive

@@ -51,8 +51,12 @@ def test_k1_is_the_baseline_and_says_so(grid: dict[tuple[int, str], Any]) -> Non
             assert [row["resps"] for row in control.samples[task]] == [
                 row["resps"] for row in plain.samples[task]
             ]
-        assert "k=1 never reuses" in effect(control, "unmask_arith_20", "generation")["inactive"]
-        assert "k=1 never reuses" in effect(control, "unmask_choice_text", "scoring")["inactive"]
+        assert (
+            "k = 1 recomputes at every step" in effect(control, "unmask_arith_20", "generation")["inactive"]
+        )
+        assert (
+            "k = 1 recomputes at every step" in effect(control, "unmask_choice_text", "scoring")["inactive"]
+        )
 
 
 @pytest.mark.parametrize("k", [2, 3])

@@ -91,14 +91,12 @@ def test_a_timing_run(model: Any, turns: list[int], task: str, path: str) -> Non
         assert len(one.seconds) == 3
         assert min(one.seconds) > 0
         assert one.requests == found.prompts
-        assert one.interval.low <= one.interval.high
     control = found.configurations["k1"]
     speedup = control.speedup
     assert (speedup.median, speedup.low, speedup.high) == (1.0, 1.0, 1.0)
     assert control.effect.reuse_fraction == 0
     assert found.configurations["k2"].effect.reuse_fraction > 0
-    assert found.conditions.load_before >= 0
-    assert found.peak_memory.bytes > 0
+    assert found.peak_memory.of == "process"
 
 
 def test_only_accepted_tokens_are_counted(model: Any) -> None:
@@ -120,7 +118,7 @@ def test_equal_configurations_answer_alike_and_others_may_not(model: Any) -> Non
 
 def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], answers: Any = None) -> None:
     """Configurations whose rounds take what the test says, the warm-up a hundred seconds."""
-    from unmask.cost.effect import Effect
+    from unmask.cost.work_sums import WorkSums
     from unmask.evaluation import timing
 
     def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
@@ -131,7 +129,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
         def once(meter: Any) -> Any:
             meter.decoding.requests, meter.decoding.tokens = 2, 60 if k == 3 else 30
             meter.decoding.decode_seconds = next(rounds)
-            effect = Effect(2)
+            effect = WorkSums(2)
             effect.kinds["block"].forwards = 10
             return next(given), effect
 
@@ -151,6 +149,7 @@ def test_speed_ups_are_ratios_of_the_time_for_a_token_within_a_round(
     assert found["k3"].speedup.median == 2.0
     assert found["k2"].seconds == [2.0, 4.0, 3.0]
     assert found["k2"].tokens_per_second == 10.0
+    assert (found["k2"].interval.low, found["k2"].interval.high) == (7.5, 15.0)
 
 
 def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,10 +198,10 @@ def _offline_from(file: Path) -> "Lock":
 
 def _warn_of_gaps() -> None:
     """Say what this system does not keep programs from."""
-    from unmask.evaluation.sandbox import isolation
+    from unmask.evaluation.sandbox import GAP, isolation
 
     for gap in isolation().gaps:
-        warnings.warn(f"In the sandbox {gap}: this system does not allow better.", stacklevel=2)
+        warnings.warn(GAP.format(gap), stacklevel=2)
 
 
 def _check_new(output: Path) -> None:

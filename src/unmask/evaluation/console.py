@@ -15,7 +15,7 @@ from pathlib import Path
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import EMBEDDED_TASKS, sources
-from unmask.evaluation.sandbox import sandboxed_metric
+from unmask.evaluation.sandbox import GAP, sandboxed_metric
 from unmask.evaluation.task_files import known_names, local_files, write_definitions
 
 MODEL = "unmask"
@@ -62,7 +62,7 @@ def _sandbox(arguments: list[str]) -> AbstractContextManager[None]:
 
 
 def _tell_gap(gap: str) -> None:
-    print(f"Warning: In the sandbox {gap}: this system does not allow better.", file=sys.stderr)
+    print(f"Warning: {GAP.format(gap)}", file=sys.stderr)
 
 
 def write_tasks(folder: Path, data: str | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from unmask.cost.effect import Effect as WorkSums
+from unmask.cost.work_sums import WorkSums
 from unmask.spec import PolicySpec
 from unmask.store.result import Effect, PathName
 

@@ -48,6 +48,8 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from unmask.evaluation.sandbox_child import main; "
     "del sys.path[0]; main()"
 )
+GAP = "The sandbox for model-written programs is incomplete on this system: {}."
+"""The warning for each of `Isolation.gaps`."""
 Details = dict[int, list[tuple[int, dict[str, Any]]]]
 
 

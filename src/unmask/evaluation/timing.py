@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from unmask.cost import Ledger
-from unmask.cost.effect import Effect as WorkSums
 from unmask.cost.median import median_interval
+from unmask.cost.work_sums import WorkSums
 from unmask.engine.engine import Engine
 from unmask.engine.score import ScoreRequest
 from unmask.errors import UnmaskError

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Self
 
 import msgspec
 
-from unmask.cost.effect import WorkRow
+from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
 from unmask.store.files import (
     append_durably,
