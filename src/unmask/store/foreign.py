@@ -122,15 +122,6 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
     return _keep(store, name, folder, records, contents, problems)
 
 
-def foreign(store: Store) -> list[ForeignRecord]:
-    """All imported records by import, task and configuration."""
-    records = [record for name in imports(store) for record in foreign_of(store, name)]
-    return sorted(
-        records,
-        key=lambda record: (record.name, record.task, record.limit or 0.0, record.configuration, record.path),
-    )
-
-
 def imports(store: Store) -> list[str]:
     """Names of all imports."""
     return sorted(file.parent.name for file in (store.root / "foreign").glob("*/records.json"))

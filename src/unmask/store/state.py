@@ -48,7 +48,7 @@ class State:
     host: str | None = None
     done: int | None = None
     total: int | None = None
-    """Answers of the newest attempt, as it told them."""
+    """Answers of the newest attempt, as its file `progress` says."""
 
 
 def states(store: Store, jobs: Jobs | None = None, now: float | None = None) -> Iterator[tuple[str, State]]:
