@@ -94,7 +94,9 @@ def test_a_sweep_runs_and_tells_what_happens(recipe: Path, store: Store, workers
     assert {run.planned.configuration: outcome.record(run) is not None for run in outcome.runs} == (
         dict.fromkeys(ALL_RUNS, True)
     )
-    assert sorted(event.command.run for event in events if isinstance(event, Started)) == sorted(outcome.started)
+    assert sorted(event.command.run for event in events if isinstance(event, Started)) == sorted(
+        outcome.started
+    )
     assert all(event.done for event in events if isinstance(event, Ended))
     assert lab.run(recipe, store=store).started == ()
 
