@@ -1,4 +1,4 @@
-"""The screen of the verbs about sweeps: a console, statuses in their colours, durations in words."""
+"""The screen of the verbs about sweeps: a console, statuses in their colours, sentences beside the output."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -39,15 +39,6 @@ def counts(statuses: Iterable[str]) -> str:
     """How many runs stand where."""
     tally = Counter(statuses)
     return ", ".join(f"{tally[status]} {status}" for status in STYLES if tally[status])
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def tell(message: Message) -> None:
