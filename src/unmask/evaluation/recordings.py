@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.engine.engine import Engine
-from unmask.engine.events import Finished, StepEvent
+from unmask.engine.events import StepEvent, collect
 from unmask.engine.prompt import Request
 from unmask.engine.step_plan import Kind, Op
 from unmask.errors import UnmaskError
@@ -119,30 +119,24 @@ def record_decoding(
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
     block = spec.resolved_block_size(engine.config.block_size)
     steps = _Steps(len(prompt), block, spec.sub_block_size)
-    events: list[StepEvent] = []
-    text, ids, reason = None, list[int](), ""
-    for event in engine.stream([Request(list(prompt))], spec, policy, batch_size=1):
-        if isinstance(event, Finished):
-            text, ids = event.generation.text, event.generation.ids
-            reason = event.generation.finish_reason
-        else:
-            events.append(event)
-    letters = _texts(engine, ids)
+    events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
+    (answer,) = collect(events)
+    letters = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
         "block_size": block,
         "sub_block_size": spec.sub_block_size,
         "layers": engine.config.num_layers,
         "threshold": spec.threshold,
-        "tokens": len(ids),
-        "finish": reason,
-        "text": text,
-        "steps": [steps.step(event, letters, engine) for event in events],
+        "tokens": len(answer.ids),
+        "finish": answer.finish_reason,
+        "text": answer.text,
+        "steps": [steps.step(event, letters, engine) for event in events if isinstance(event, StepEvent)],
     }
 
 
 class _Steps:
-    """Follows which columns are known, because an event does not say which were fed."""
+    """Follows which positions are known, because an event does not say which were fed."""
 
     def __init__(self, prompt: int, block: int, sub_block: int) -> None:
         self.prompt = prompt
@@ -168,11 +162,11 @@ class _Steps:
                 found["probe"] = plan.rows.probe_layer
         found["written"] = [
             [
-                column,
-                letters[place] if (place := column - self.prompt) in letters else _single(engine, token),
+                position,
+                letters[place] if (place := position - self.prompt) in letters else _single(engine, token),
                 round(confidence, DIGITS),
             ]
-            for column, token, confidence in zip(
+            for position, token, confidence in zip(
                 event.positions, event.tokens, event.confidences, strict=True
             )
         ]
@@ -180,17 +174,17 @@ class _Steps:
         return found
 
     def _fed(self, kind: Kind) -> list[int]:
-        frontier = self.prompt
-        while frontier in self.known:
-            frontier += 1
-        start = frontier // self.block * self.block
+        known_until = self.prompt
+        while known_until in self.known:
+            known_until += 1
+        start = known_until // self.block * self.block
         if kind is Kind.PREFILL:
             return [0, self.prompt // self.block * self.block]
         if kind is Kind.COMMIT:
-            # The block is full, so the first unknown column lies behind it.
+            # The block is full, so the first unknown position lies behind it.
             return [start - self.block, start]
         if kind is Kind.SUB:
-            first = start + (frontier - start) // self.sub_block * self.sub_block
+            first = start + (known_until - start) // self.sub_block * self.sub_block
             return [first, first + self.sub_block]
         return [start, start + self.block]
 
