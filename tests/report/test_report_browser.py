@@ -15,7 +15,7 @@ from invented_store import write_store
 from unmask.lab.outcomes import write_report
 from unmask.report.document import Document
 from unmask.report.gather import gather
-from unmask.report.samples import flips_of, with_replays
+from unmask.report.samples import flips_of, with_recordings
 from unmask.store import Store
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def written(store: Store, folder: Path, document: Document | None = None) -> Pat
     document = document or gather(store, ["05_invented"])
     tasks = [task for part in document.parts for task in part.tasks]
     document = replace(document, flips=tuple(flips_of(tasks)))
-    return write_report(with_replays(document, store, None), folder)[1]
+    return write_report(with_recordings(document, store, None), folder)[1]
 
 
 @pytest.fixture(scope="module")

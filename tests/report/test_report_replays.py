@@ -19,7 +19,7 @@ from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
 from unmask.report.document import Document
 from unmask.report.gather import gather
-from unmask.report.samples import choose, with_replays
+from unmask.report.samples import choose, with_recordings
 from unmask.spec.lock import Lock, as_text
 from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store import RunFolder, Store, canonical
@@ -179,10 +179,10 @@ def test_lost_samples_of_a_mild_configuration_are_chosen(document: Document) -> 
 
 def test_kept_replays_are_read_without_any_decoding(invented: Store, document: Document) -> None:
     said: list[str] = []
-    found = with_replays(document, invented, None, said.append)
+    found = with_recordings(document, invented, None, said.append)
     assert said == []
-    assert found.replay_note == ""
-    assert [len(one["panels"]) for one in found.replays] == [2, 2]
+    assert found.recording_note == ""
+    assert [len(one["panels"]) for one in found.recordings] == [2, 2]
 
 
 def test_scored_tasks_have_nothing_to_replay(tmp_path: Path) -> None:

@@ -68,16 +68,16 @@ def distinct(entries: Iterable[ConfigurationResult]) -> list[ConfigurationResult
 
 def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[ConfigurationResult]]:
     """Entries that differ in nothing but the layers their policy names, two or more at a time."""
-    found: dict[tuple[str, Hashable], list[ConfigurationResult]] = defaultdict(list)
+    by_settings: dict[tuple[str, Hashable], list[ConfigurationResult]] = defaultdict(list)
     for entry in entries:
         spec = spec_of(entry)
         if spec is not None and spec.layer_fields:
             rest = {key: value for key, value in entry.policy.items() if key not in spec.layer_fields}
             axis = spec.layer_fields[0]
-            found[axis, _frozen([rest, dict(entry.decode)])].append(entry)
+            by_settings[axis, _frozen([rest, dict(entry.decode)])].append(entry)
     return [
         group
-        for (axis, _), group in found.items()
+        for (axis, _), group in by_settings.items()
         if len({_frozen(entry.policy.get(axis)) for entry in group}) > 1
     ]
 

@@ -51,11 +51,11 @@ def damage(entry: ConfigurationResult) -> str | None:
     if file is None:
         return f"{entry.samples} is gone; {mend}."
     try:
-        found = _read(*file)
+        values = _read(*file)
     except UnmaskError as error:
         return f"{str(error).rpartition('; ')[0]}; {mend}."
-    if entry.rows is not None and found.count != entry.rows:
-        return f"{entry.samples} holds {found.count:,} of {entry.rows:,} rows; {mend}."
+    if entry.rows is not None and values.count != entry.rows:
+        return f"{entry.samples} holds {values.count:,} of {entry.rows:,} rows; {mend}."
     return None
 
 
@@ -73,22 +73,22 @@ def disagreement(entry: ConfigurationResult) -> str | None:
     means = (fmean(values.values()), fmean(fmean(some) for some in by_subtask.values()))
     if any(abs(mean - entry.value) < NEAR for mean in means):
         return None
-    told, said = (f"{share * 100:.2f} %" for share in (means[0], entry.value))
-    return f"the rows of {entry.configuration} come to {told}, its result says {said}"
+    of_rows, of_result = (f"{share * 100:.2f} %" for share in (means[0], entry.value))
+    return f"the rows of {entry.configuration} come to {of_rows}, its result says {of_result}"
 
 
 def difference(
     first: ConfigurationResult, second: ConfigurationResult, level: float = 0.95, seed: int = 0
 ) -> Difference | None:
     """The second's accuracy minus the first's, paired by row; None where the same rows are not on disk for both."""
-    one = outcomes(first)
-    two = outcomes(second) if one is not None else None
-    if one is None or two is None or not one or one.keys() != two.keys():
+    before = outcomes(first)
+    after = outcomes(second) if before is not None else None
+    if before is None or after is None or not before or before.keys() != after.keys():
         return None
     files = _file(first), _file(second)
     if files[0] is not None and files[1] is not None:
         return _remembered(files[0], files[1], level, seed)
-    return _paired(one, two, level, seed)
+    return _paired(before, after, level, seed)
 
 
 def _file(entry: ConfigurationResult) -> File | None:
@@ -104,13 +104,13 @@ def _file(entry: ConfigurationResult) -> File | None:
 
 @lru_cache(maxsize=KEPT)
 def _read(path: Path, _changed: int, _size: int) -> SampleValues:
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     count = 0
     for sample in read_samples(path):
         count += 1
         if sample.correct is not None:
-            found[sample.id] = float(sample.correct)
-    return SampleValues(found, count)
+            values[sample.id] = float(sample.correct)
+    return SampleValues(values, count)
 
 
 @lru_cache(maxsize=DIFFERENCES)
@@ -118,11 +118,11 @@ def _remembered(first: File, second: File, level: float, seed: int) -> Differenc
     return _paired(_read(*first).values, _read(*second).values, level, seed)
 
 
-def _paired(one: dict[str, float], two: dict[str, float], level: float, seed: int) -> Difference:
-    ids = list(one)
+def _paired(before: dict[str, float], after: dict[str, float], level: float, seed: int) -> Difference:
+    ids = list(before)
     subtasks = [name.rpartition("/")[0] for name in ids]
     clusters = subtasks if len(set(subtasks)) >= FEWEST_CLUSTERS else None
-    return paired_difference([one[i] for i in ids], [two[i] for i in ids], clusters, seed, level)
+    return paired_difference([before[i] for i in ids], [after[i] for i in ids], clusters, seed, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +164,19 @@ def compare(first: ConfigurationResult, second: ConfigurationResult) -> Comparis
         contrary = disagreement(entry)
         if contrary is not None:
             raise UnmaskError(f"The figures contradict each other: {contrary}; run it again with `--force`.")
-    one, two = outcomes(first), outcomes(second)
-    if one and two and one.keys() != two.keys():
+    before, after = outcomes(first), outcomes(second)
+    if before and after and before.keys() != after.keys():
         raise UnmaskError(
-            f"{first.configuration} and {second.configuration} share only {len(one.keys() & two.keys())} of "
-            f"{len(one)} and {len(two)} rows of {first.task}; compare runs of the same rows."
+            f"{first.configuration} and {second.configuration} share only {len(before.keys() & after.keys())} of "
+            f"{len(before)} and {len(after)} rows of {first.task}; compare runs of the same rows."
         )
-    found = difference(first, second)
-    if found is None:
+    pair = difference(first, second)
+    if pair is None:
         raise UnmaskError(
             "One of the runs has no samples.jsonl, so they cannot be compared row by row; run it again."
         )
     changed, flips = _flips(first, second)
-    return Comparison(first, second, found, changed, tuple(flips))
+    return Comparison(first, second, pair, changed, tuple(flips))
 
 
 def _row_words(entry: ConfigurationResult) -> str:

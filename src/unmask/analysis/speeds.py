@@ -98,8 +98,10 @@ def speedup_of(
 
 def _against(table: Table, timing: ConfigurationTiming, control: str, level: float) -> Speedup | None:
     """A timing beside the control of the same run; what the run recorded itself where its rounds are not known."""
-    beside = [one for one in table.timings if (one.run, one.experiment) == (timing.run, timing.experiment)]
-    base = next((one for one in beside if one.configuration == control), None)
+    beside = [
+        other for other in table.timings if (other.run, other.experiment) == (timing.run, timing.experiment)
+    ]
+    base = next((other for other in beside if other.configuration == control), None)
     values = ratios(base, timing) if base else []
     if values:
         return ratio_interval(values, level)

@@ -204,15 +204,15 @@ class Table:
         self, experiment: str, configuration: str, task: str | None = None
     ) -> list[ConfigurationTiming]:
         """Timings of a configuration: that of the most prompts, then of the most rounds, then the last first."""
-        found = [one for one in self.timings_of(experiment) if one.configuration == configuration]
-        on_task = [one for one in found if one.task == task]
+        timings = [timing for timing in self.timings_of(experiment) if timing.configuration == configuration]
+        on_task = [timing for timing in timings if timing.task == task]
         paths = self._paths(experiment, task)
-        usable = on_task or [one for one in found if not paths or one.path in paths]
-        return sorted(usable, key=lambda one: one.weight)[::-1]
+        usable = on_task or [timing for timing in timings if not paths or timing.path in paths]
+        return sorted(usable, key=lambda timing: timing.weight)[::-1]
 
     def _paths(self, experiment: str, task: str | None) -> set[str]:
         """Whether a task generates or scores, as far as its ledgers say."""
-        entries = [one for one in self.entries if (one.experiment, one.task) == (experiment, task)]
+        entries = [entry for entry in self.entries if (entry.experiment, entry.task) == (experiment, task)]
         return {path for entry in entries for path in entry.effect}
 
     @property
@@ -388,15 +388,15 @@ def _planned(member: Member) -> Planned:
 def _never_started(recipe: Recipe, members: Iterable[Member]) -> list[Planned]:
     """Runs that the recipe stands for and no call has asked for yet; a limited run is no substitute."""
     known = {(member.kind, member.configuration, member.task, member.limit) for member in members}
-    found = [
-        Planned(point.name, task.name, task.limit)
+    runs = [
+        Planned(configuration.name, task.name, task.limit)
         for task in recipe.tasks
-        for point in recipe.expanded()
-        if ("accuracy", point.name, task.name, task.limit) not in known
+        for configuration in recipe.expanded()
+        if ("accuracy", configuration.name, task.name, task.limit) not in known
     ]
-    found += [
+    runs += [
         Planned(None, timing.task, timing.prompts)
         for timing in recipe.timing
         if ("timing", timing.name, timing.task, timing.prompts) not in known
     ]
-    return found
+    return runs

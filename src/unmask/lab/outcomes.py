@@ -22,7 +22,7 @@ from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
-from unmask.report.samples import flips_of, with_replays
+from unmask.report.samples import flips_of, with_recordings
 from unmask.store.experiments import experiment_names
 from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
 from unmask.store.files import make_folder, write_atomically
@@ -149,7 +149,7 @@ def report(
     tasks = [task for part in document.parts for task in part.tasks]
     document = replace(document, flips=tuple(flips_of(tasks)))
     if recordings != 0:
-        document = with_replays(document, place, recordings, _as_text(on_event))
+        document = with_recordings(document, place, recordings, _as_text(on_event))
     folder = Path(output) if output else report_folder(place, names, others)
     markdown, page = write_report(document, folder)
     verdicts = tuple(part.verdict for part in document.parts if part.verdict is not None)

@@ -146,9 +146,9 @@ class Document:
     parts: tuple[ExperimentPart, ...]
     flips: tuple[Mapping[str, Any], ...] = ()
     """By task: samples whose outcome changed, for the page."""
-    replays: tuple[Mapping[str, Any], ...] = ()
-    replay_note: str = ""
-    """Why there is no replay, or none of some run."""
+    recordings: tuple[Mapping[str, Any], ...] = ()
+    recording_note: str = ""
+    """Why there is no recording, or none of some run."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -187,8 +187,8 @@ def subjects_of(task: TaskPart) -> list[Subject]:
     if len(values) < 2:
         return []
     first = task.control.configuration if task.control else None
-    found = [
+    subjects = [
         Subject(name.removeprefix(f"{task.group.task}_"), rows[name], by_name)
         for name, by_name in values.items()
     ]
-    return sorted(found, key=lambda one: (-one.values.get(first or "", 0.0), one.name))
+    return sorted(subjects, key=lambda subject: (-subject.values.get(first or "", 0.0), subject.name))

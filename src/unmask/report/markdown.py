@@ -132,8 +132,8 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
         yield "The guards found nothing."
     guards = guards_by_name()
     ordered = sorted(findings, key=lambda finding: list(guards).index(finding.guard))
-    for name, found in groupby(ordered, key=lambda finding: finding.guard):
-        same = list(found)
+    for name, of_guard in groupby(ordered, key=lambda finding: finding.guard):
+        same = list(of_guard)
         lines = [f"- **{guards[name].title}** (`{name}`)"]
         lines += [f"  - {finding.severity}: {escaped(finding.sentence)}" for finding in same]
         lines += [

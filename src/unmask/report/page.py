@@ -57,7 +57,7 @@ def as_page(document: Document) -> str:
         style=Markup(_joined("css", STYLES)),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=embedded({"flips": document.flips, "replays": document.replays}),
+        data=embedded({"flips": document.flips, "replays": document.recordings}),
     )
 
 

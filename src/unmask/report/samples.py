@@ -27,9 +27,9 @@ LONGEST_PROMPT, LONGEST_ANSWER = 1_600, 2_000
 
 def flips_of(tasks: Iterable[TaskPart], budget: int = BUDGET) -> Iterator[dict[str, Any]]:
     """One entry for every task in which something flipped."""
-    found = [(task, _compared(task)) for task in tasks]
-    many = sum(len(pairs) for _, pairs in found)
-    for task, pairs in found:
+    compared = [(task, _compared(task)) for task in tasks]
+    many = sum(len(pairs) for _, pairs in compared)
+    for task, pairs in compared:
         if pairs:
             yield _task(task, pairs, budget // max(1, many))
 
@@ -47,28 +47,28 @@ def _compared(task: TaskPart) -> list[tuple[list[str], Comparison]]:
         if control.answers is not None and entry.answers == control.answers:
             continue
         try:
-            found = compare(control, entry)
+            comparison = compare(control, entry)
         except UnmaskError:
             continue
-        if found.flips:
-            pairs.append(([line.name for line in lines], found))
+        if comparison.flips:
+            pairs.append(([line.name for line in lines], comparison))
     return pairs
 
 
 def _by_answers(lines: Iterable[TableLine]) -> list[list[TableLine]]:
-    found: dict[str, list[TableLine]] = {}
+    by_answers: dict[str, list[TableLine]] = {}
     for line in lines:
-        found.setdefault(line.entry.answers or f"run {line.entry.run}", []).append(line)
-    return list(found.values())
+        by_answers.setdefault(line.entry.answers or f"run {line.entry.run}", []).append(line)
+    return list(by_answers.values())
 
 
 def _task(task: TaskPart, pairs: list[tuple[list[str], Comparison]], share: int) -> dict[str, Any]:
     samples: list[list[str]] = []
     places: dict[str, int] = {}
     configurations = []
-    for names, found in pairs:
+    for names, comparison in pairs:
         left, flips, bare = share, [], 0
-        for flip in found.flips:
+        for flip in comparison.flips:
             cost = _cost(flip, flip.id in places)
             if cost > left:
                 bare += 1
@@ -89,10 +89,10 @@ def _task(task: TaskPart, pairs: list[tuple[list[str], Comparison]], share: int)
         configurations.append(
             {
                 "names": names,
-                "run": found.second.run,
-                "rows": found.difference.count,
-                "changed": found.changed,
-                "total": len(found.flips),
+                "run": comparison.second.run,
+                "rows": comparison.difference.count,
+                "changed": comparison.changed,
+                "total": len(comparison.flips),
                 "left_out": bare,
                 "flips": flips,
             }
@@ -129,8 +129,8 @@ USUAL = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Samples to be replayed under the control and one other configuration."""
+class RecordingChoice:
+    """Samples to be recorded under the control and one other configuration."""
 
     task: TaskPart
     control: ConfigurationResult
@@ -138,10 +138,10 @@ class Choice:
     samples: tuple[str, ...]
 
 
-def with_replays(
-    document: Document, store: Store, count: int | None, told: Callable[[str], None] = lambda _: None
+def with_recordings(
+    document: Document, store: Store, count: int | None, notify: Callable[[str], None] = lambda _: None
 ) -> Document:
-    """The document with replays of `count` samples a task; None takes two where the checkpoint is small."""
+    """The document with recordings of `count` samples a task; None takes two where the checkpoint is small."""
     choices = [
         choice
         for part in document.parts
@@ -152,13 +152,13 @@ def with_replays(
     missing = _missing(store, choices)
     note = ""
     if missing:
-        told("Replaying samples for the denoising viewer ...")
+        notify("Replaying samples for the denoising viewer ...")
         note = _make(missing, SMALL if count is None else None)
-    found = tuple(one for choice in choices for one in _read(store, choice))
-    return replace(document, replays=found, replay_note=note)
+    recordings = tuple(recording for choice in choices for recording in _read(store, choice))
+    return replace(document, recordings=recordings, recording_note=note)
 
 
-def choose(part: ExperimentPart, count: int) -> Choice | None:
+def choose(part: ExperimentPart, count: int) -> RecordingChoice | None:
     """Flipped samples of the generating task that the criteria are about, or of the first one."""
     if part.about.foreign or count < 1:
         return None
@@ -172,31 +172,31 @@ def choose(part: ExperimentPart, count: int) -> Choice | None:
     return None
 
 
-def _of_task(task: TaskPart, count: int) -> Choice | None:
+def _of_task(task: TaskPart, count: int) -> RecordingChoice | None:
     """The configuration that loses least of those that flip enough; without any flip the first that reuses."""
     control = task.control
     acting = [line for line in task.lines if acts(line.entry) and _has_rows(line.entry)]
     if control is None or not _has_rows(control) or not acting:
         return None
     acting.sort(key=lambda line: line.loss.value if line.loss else 0.0)
-    found: list[tuple[ConfigurationResult, list[str]]] = []
+    choices: list[tuple[ConfigurationResult, list[str]]] = []
     for line in acting:
         flips = sorted(compare(control, line.entry).flips, key=lambda flip: flip.gained)
-        found.append((line.entry, [flip.id for flip in flips[:count]]))
+        choices.append((line.entry, [flip.id for flip in flips[:count]]))
         if len(flips) >= count:
             break
-    entry, samples = max(found, key=lambda pair: len(pair[1]))
+    entry, samples = max(choices, key=lambda pair: len(pair[1]))
     if samples:
-        return Choice(task, control, entry, tuple(samples))
+        return RecordingChoice(task, control, entry, tuple(samples))
     names = [sample.id for sample in read_samples(control.samples)] if control.samples else []
-    return Choice(task, control, acting[0].entry, tuple(names[:count])) if names else None
+    return RecordingChoice(task, control, acting[0].entry, tuple(names[:count])) if names else None
 
 
 def _has_rows(entry: ConfigurationResult) -> bool:
     return entry.samples is not None and entry.samples.exists() and entry.run is not None
 
 
-def _missing(store: Store, choices: Iterable[Choice]) -> list[tuple[str, list[str]]]:
+def _missing(store: Store, choices: Iterable[RecordingChoice]) -> list[tuple[str, list[str]]]:
     found = []
     for choice in choices:
         for entry in (choice.control, choice.other):
@@ -218,13 +218,13 @@ def _make(missing: list[tuple[str, list[str]]], largest: int | None) -> str:
     return f"Some samples could not be replayed: {lines[-1] if lines else 'the process ended early.'}"
 
 
-def _read(store: Store, choice: Choice) -> Iterable[dict[str, Any]]:
+def _read(store: Store, choice: RecordingChoice) -> Iterable[dict[str, Any]]:
     for sample in choice.samples:
         panels = []
         for entry in (choice.control, choice.other):
-            found = _run(store, entry).recording(sample)
-            if found is not None:
-                panels.append({**found, "configuration": entry.configuration})
+            recording = _run(store, entry).recording(sample)
+            if recording is not None:
+                panels.append({**recording, "configuration": entry.configuration})
         if panels:
             yield {
                 "sample": sample,
@@ -235,7 +235,7 @@ def _read(store: Store, choice: Choice) -> Iterable[dict[str, Any]]:
             }
 
 
-def _panel(found: dict[str, Any]) -> dict[str, Any]:
+def _panel(recording: dict[str, Any]) -> dict[str, Any]:
     kept = (
         "configuration",
         "correct",
@@ -247,7 +247,7 @@ def _panel(found: dict[str, Any]) -> dict[str, Any]:
         "finish",
         "steps",
     )
-    return {name: found[name] for name in kept}
+    return {name: recording[name] for name in kept}
 
 
 def _run(store: Store, entry: ConfigurationResult) -> RunFolder:

@@ -96,25 +96,25 @@ def _row_count(entry: ConfigurationResult) -> str:
 )
 def nothing_skipped(table: Table) -> list[Finding]:
     """Look for ledgers without any reuse."""
-    found = []
+    findings = []
     results: list[Measured] = [*table.entries, *table.timings]
-    for entry in results:
-        if not acts(entry) or reuse_fraction(entry) != 0:
+    for result in results:
+        if not acts(result) or reuse_fraction(result) != 0:
             continue
         reasons = [
-            part.inactive for part in entry.effect.values() if isinstance(part, Effect) and part.inactive
+            part.inactive for part in result.effect.values() if isinstance(part, Effect) and part.inactive
         ]
-        where = "timing on " if isinstance(entry, ConfigurationTiming) else ""
+        where = "timing on " if isinstance(result, ConfigurationTiming) else ""
         said = f": {reasons[0]}" if reasons else ", and its record does not say why"
-        found.append(
+        findings.append(
             nothing_skipped.finding(
                 "warning" if reasons else "invalid",
-                f"{where}{entry.task}: {entry.configuration} skipped no layer work at all{said}.",
-                entry,
-                [entry],
+                f"{where}{result.task}: {result.configuration} skipped no layer work at all{said}.",
+                result,
+                [result],
             )
         )
-    return found
+    return findings
 
 
 @guard(

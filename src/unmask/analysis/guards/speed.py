@@ -74,7 +74,7 @@ def _speeds(group: TaskResults, entries: list[ConfigurationResult]) -> list[Find
 
 def _timed(timings: list[ConfigurationTiming]) -> list[Finding]:
     """Controls of one timing run whose intervals do not meet."""
-    found = []
+    findings = []
     for run in dict.fromkeys(timing.run for timing in timings):
         beside = [timing for timing in timings if timing.run == run and timing.speedup]
         # Of too few rounds an interval is none, so that it says nothing that it does not meet another.
@@ -84,12 +84,13 @@ def _timed(timings: list[ConfigurationTiming]) -> list[Finding]:
         highs = [timing.speedup.high or 0.0 for timing in beside if timing.speedup]
         medians = [timing.speedup.median or 0.0 for timing in beside if timing.speedup]
         if max(lows) > min(highs) and max(medians) / median(medians) > TIMED_NOISE:
+            names = join_words(timing.configuration for timing in beside)
             sentence = (
-                f"Timing on {beside[0].task}: {join_words(one.configuration for one in beside)} must be equally fast, "
-                f"but their speed-ups are {between(medians, '{:.3f}')} and their intervals do not meet."
+                f"Timing on {beside[0].task}: {names} must be equally fast, but their speed-ups are "
+                f"{between(medians, '{:.3f}')} and their intervals do not meet."
             )
-            found.append(controls_differ.finding("warning", sentence, beside[0], beside))
-    return found
+            findings.append(controls_differ.finding("warning", sentence, beside[0], beside))
+    return findings
 
 
 OUTLIER_FACTOR = 1.25
@@ -206,9 +207,10 @@ def _claimed(group: TaskResults) -> list[Finding]:
 def _counted(table: Table, timing: ConfigurationTiming) -> list[Finding]:
     base = next(
         (
-            one
-            for one in table.timings
-            if (one.run, one.experiment, one.configuration) == (timing.run, timing.experiment, timing.control)
+            other
+            for other in table.timings
+            if (other.run, other.experiment, other.configuration)
+            == (timing.run, timing.experiment, timing.control)
         ),
         None,
     )
@@ -272,28 +274,30 @@ def speed_source(table: Table) -> list[Finding]:
 
 def _conditions(table: Table, timing: ConfigurationTiming) -> list[Finding]:
     state = timing.conditions
-    told = []
+    disturbances = []
     if state.other_processes:
-        told.append(counted(state.other_processes, "other busy process", "es"))
+        disturbances.append(counted(state.other_processes, "other busy process", "es"))
     load = state.load_before if state.other_processes is None else None
     if load is not None and timing.cores and load / timing.cores > BUSY:
-        told.append(f"a load of {load:g} on {timing.cores} cores before it began")
+        disturbances.append(f"a load of {load:g} on {timing.cores} cores before it began")
     if state.throttled:
-        told.append("a throttled clock")
+        disturbances.append("a throttled clock")
     if timing.speedup is None and timing.configuration != timing.control:
-        told.append("no speed-up against its control")
+        disturbances.append("no speed-up against its control")
     if 0 < len(timing.seconds) < FEWEST_ROUNDS:
-        told.append(f"{counted(len(timing.seconds), 'round')}, too few for an interval")
-    found = []
-    beside = [one for one in table.timings if one.run == timing.run and one.experiment == timing.experiment]
-    if told:
-        sentence = f"The timing run {timing.run} on {timing.task} had {join_words(told)}."
+        disturbances.append(f"{counted(len(timing.seconds), 'round')}, too few for an interval")
+    findings = []
+    beside = [
+        other for other in table.timings if other.run == timing.run and other.experiment == timing.experiment
+    ]
+    if disturbances:
+        sentence = f"The timing run {timing.run} on {timing.task} had {join_words(disturbances)}."
         advice = (
             f"Repeat the timing run on a quiet machine, with nothing else on its device and at least {FEWEST_ROUNDS} "
             "repeats."
         )
-        found.append(speed_source.finding("warning", sentence, timing, beside, advice))
-    return found + _elsewhere(table, timing, beside)
+        findings.append(speed_source.finding("warning", sentence, timing, beside, advice))
+    return findings + _elsewhere(table, timing, beside)
 
 
 def _elsewhere(table: Table, timing: ConfigurationTiming, beside: list[ConfigurationTiming]) -> list[Finding]:
