@@ -32,7 +32,7 @@ DIGITS = 4
 
 
 def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int | None = None) -> list[Path]:
-    """Decode samples of runs again; `largest` refuses checkpoints with more bytes of weights."""
+    """Record samples that have no recording yet; checkpoints with more than `largest` bytes of weights are refused."""
     engines: dict[str, Engine] = {}
     made = []
     for run, samples in wanted:
@@ -121,7 +121,7 @@ def record_decoding(
     steps = _Steps(len(prompt), block, spec.sub_block_size)
     events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
     (answer,) = collect(events)
-    letters = _texts(engine, answer.ids)
+    texts = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
         "block_size": block,
@@ -131,7 +131,7 @@ def record_decoding(
         "tokens": len(answer.ids),
         "finish": answer.finish_reason,
         "text": answer.text,
-        "steps": [steps.step(event, letters, engine) for event in events if isinstance(event, StepEvent)],
+        "steps": [steps.step(event, texts, engine) for event in events if isinstance(event, StepEvent)],
     }
 
 
@@ -144,26 +144,26 @@ class _Steps:
         self.sub_block = sub_block
         self.known: set[int] = set()
 
-    def step(self, event: StepEvent, letters: Mapping[int, str], engine: Engine) -> dict[str, Any]:
-        """One event as data, small where nothing special happened."""
-        found: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
+    def step(self, event: StepEvent, texts: Mapping[int, str], engine: Engine) -> dict[str, Any]:
+        """One step as plain data; what nothing special happened to is left out."""
+        step: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
         plan = event.plan
         if plan.ops:
-            # Putting back the output of some layers spares all of them.
-            spared = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
-            found["ops"] = run_lengths("".join(LETTERS[op] for op in spared))
-            found["unit"] = plan.unit.value
+            # Replaying the output of some layers means that no layer is computed.
+            operations = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
+            step["ops"] = run_lengths("".join(LETTERS[op] for op in operations))
+            step["unit"] = plan.unit.value
         if plan.rows is not None:
-            start = found["fed"][0] // self.block * self.block
-            found["rows"] = [start + position for position in plan.rows.always]
+            start = step["fed"][0] // self.block * self.block
+            step["rows"] = [start + position for position in plan.rows.always]
             if plan.rows.count:
-                found["among"] = [start + position for position in plan.rows.among]
-                found["count"] = plan.rows.count
-                found["probe"] = plan.rows.probe_layer
-        found["written"] = [
+                step["among"] = [start + position for position in plan.rows.among]
+                step["count"] = plan.rows.count
+                step["probe"] = plan.rows.probe_layer
+        step["written"] = [
             [
                 position,
-                letters[place] if (place := position - self.prompt) in letters else _single(engine, token),
+                texts[index] if (index := position - self.prompt) in texts else _single(engine, token),
                 round(confidence, DIGITS),
             ]
             for position, token, confidence in zip(
@@ -171,7 +171,7 @@ class _Steps:
             )
         ]
         self.known.update(event.positions)
-        return found
+        return step
 
     def _fed(self, kind: Kind) -> list[int]:
         known_until = self.prompt
@@ -195,12 +195,12 @@ def run_lengths(letters: str) -> str:
 
 
 def _texts(engine: Engine, ids: Sequence[int]) -> dict[int, str]:
-    """The part of the answer that each token adds; a letter of several tokens stands at its last one."""
+    """The text that each token adds to the answer; a letter made of several tokens is given to the last of them."""
     if not engine.has_tokenizer:
         return {}
     pieces = enumerate(_pieces(engine, ids))
-    # A token that has no text even by itself, such as the one that ends the answer, is shown by its name.
-    return {place: piece for place, piece in pieces if piece or engine.decode_text([ids[place]])}
+    # A token that has no text even by itself, such as the one that ends the answer, is shown by its own name.
+    return {index: piece for index, piece in pieces if piece or engine.decode_text([ids[index]])}
 
 
 def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:
@@ -213,7 +213,7 @@ def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:
 
 
 def _single(engine: Engine, token: int) -> str:
-    """A token by itself: beyond the answer's end, or one without text."""
+    """The text of one token: beyond the answer's end, or where the token adds no text."""
     if token in engine.config.stop_tokens:
         return "⟨end⟩"
     text = engine.decode_text([token]) if engine.has_tokenizer else ""
