@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.engine.engine import Engine
-from unmask.engine.events import Finished, StepEvent
+from unmask.engine.events import StepEvent, collect
 from unmask.engine.prompt import Request
 from unmask.engine.step_plan import Kind, Op
 from unmask.errors import UnmaskError
@@ -119,25 +119,19 @@ def record_decoding(
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
     block = spec.resolved_block_size(engine.config.block_size)
     steps = _Steps(len(prompt), block, spec.sub_block_size)
-    events: list[StepEvent] = []
-    text, ids, reason = None, list[int](), ""
-    for event in engine.stream([Request(list(prompt))], spec, policy, batch_size=1):
-        if isinstance(event, Finished):
-            text, ids = event.generation.text, event.generation.ids
-            reason = event.generation.finish_reason
-        else:
-            events.append(event)
-    texts = _texts(engine, ids)
+    events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
+    (answer,) = collect(events)
+    texts = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
         "block_size": block,
         "sub_block_size": spec.sub_block_size,
         "layers": engine.config.num_layers,
         "threshold": spec.threshold,
-        "tokens": len(ids),
-        "finish": reason,
-        "text": text,
-        "steps": [steps.step(event, texts, engine) for event in events],
+        "tokens": len(answer.ids),
+        "finish": answer.finish_reason,
+        "text": answer.text,
+        "steps": [steps.step(event, texts, engine) for event in events if isinstance(event, StepEvent)],
     }
 
 
