@@ -38,7 +38,8 @@ else:
     app([*sys.argv[1].split(), "--store", sys.argv[2]], standalone_mode=False)
     sys.stdout = shown
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps({"cpu_seconds": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}))
+figures = {"cpu_seconds": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}
+print(json.dumps({**figures, **(counts if sys.argv[1] == "states" else {})}))
 """
 COMMANDS = ("states", "status --json", "status")
 MEMBERS = 1000
