@@ -169,9 +169,9 @@ def test_run_writes_down_what_the_experiment_stands_for(run: Run, done: Path, st
     assert [member.configuration for member in experiment.members] == list(ALL_RUNS)
     assert (experiment.control, experiment.recipe_text) == ("k1_first", TEXT)
     worker = folder_of(store, done, "k2_last").worker
-    assert worker["configuration"] == "k2_last"
-    assert worker["lock"] == str((done / "recipe.lock").resolve())
-    assert worker["batch_size"] == 16
+    assert worker.configuration == "k2_last"
+    assert worker.lock == str((done / "recipe.lock").resolve())
+    assert worker.batch_size == 16
 
 
 def test_run_does_only_what_is_missing(run: Run, recipe: Path, store: Store, workers: None) -> None:

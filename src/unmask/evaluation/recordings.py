@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.engine.engine import Engine
-from unmask.engine.events import Finished, StepEvent
+from unmask.engine.events import StepEvent, collect
 from unmask.engine.prompt import Request
 from unmask.engine.step_plan import Kind, Op
 from unmask.errors import UnmaskError
@@ -39,7 +39,7 @@ def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int 
         missing = [sample for sample in samples if run.recording(sample) is None]
         if not missing:
             continue
-        key = canonical([run.worker.get("checkpoint"), run.identity.get("dtype"), run.worker.get("device")])
+        key = canonical([run.worker.checkpoint, run.identity.get("dtype"), run.worker.device])
         name = key.decode()
         if name not in engines:
             engines[name] = _engine(run, largest)
@@ -95,8 +95,8 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
         raise UnmaskError(
             f"{run.name} was decoded by engine revision {identity.get('engine')} and this is {ENGINE_REVISION}."
         )
-    lock = read_lock(Path(str(worker.get("lock"))))
-    folder = find_checkpoint(str(worker.get("checkpoint")), lock.revision)
+    lock = read_lock(Path(worker.lock))
+    folder = find_checkpoint(worker.checkpoint, lock.revision)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if largest is not None and size > largest:
         raise UnmaskError(
@@ -106,7 +106,7 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
     if lock.weights != identity.get("weights") or changed:
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
-    return load(folder, worker.get("device"), identity.get("dtype"), identity.get("mask_token_id"))
+    return load(folder, worker.device, identity.get("dtype"), identity.get("mask_token_id"))
 
 
 # One decoding, step by step, as plain data.
@@ -119,25 +119,19 @@ def record_decoding(
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
     block = spec.resolved_block_size(engine.config.block_size)
     steps = _Steps(len(prompt), block, spec.sub_block_size)
-    events: list[StepEvent] = []
-    text, ids, reason = None, list[int](), ""
-    for event in engine.stream([Request(list(prompt))], spec, policy, batch_size=1):
-        if isinstance(event, Finished):
-            text, ids = event.generation.text, event.generation.ids
-            reason = event.generation.finish_reason
-        else:
-            events.append(event)
-    texts = _texts(engine, ids)
+    events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
+    (answer,) = collect(events)
+    texts = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
         "block_size": block,
         "sub_block_size": spec.sub_block_size,
         "layers": engine.config.num_layers,
         "threshold": spec.threshold,
-        "tokens": len(ids),
-        "finish": reason,
-        "text": text,
-        "steps": [steps.step(event, texts, engine) for event in events],
+        "tokens": len(answer.ids),
+        "finish": answer.finish_reason,
+        "text": answer.text,
+        "steps": [steps.step(event, texts, engine) for event in events if isinstance(event, StepEvent)],
     }
 
 
