@@ -1,11 +1,12 @@
-"""How long the statuses of many runs take, and how much memory: with an index, without one, and beside samples.
+"""How long `unmask status` takes on many runs, and how much memory: with an index, without one, and beside samples.
 
-Makes a store of invented runs in a temporary folder: most are done, some failed, some wait. Every figure is taken in
-a process of its own, so that its peak of memory is its own; an empty store tells what Python and imports take.
+Makes a store of invented runs in a temporary folder, a thousand to an experiment: most are done, some have failed,
+some wait. Every figure is that of a process of its own from its start to its end; an empty store tells what Python
+and imports take. `states` are the statuses alone, `status --json` and `status` the verb with document and table.
 
     python benchmarks/store.py --runs 10000
 
-The clock starts before the imports. The table is Markdown; the last line is one JSON document.
+The table is Markdown; the last line is one JSON document.
 """
 
 import argparse
@@ -18,21 +19,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.store.environment import environment
+from unmask.store.experiments import Experiment, Member
 from unmask.store.files import canonical
 from unmask.store.store import folder_name, run_id
 
 CHILD = """
-import collections, json, resource, sys, time
-start = time.perf_counter()
-from unmask.store.state import states
-from unmask.store.store import Store
-counts = collections.Counter(state.status for _, state in states(Store.at(sys.argv[1])))
-seconds = time.perf_counter() - start
-megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-cpu = time.process_time()
-print(json.dumps({"seconds": seconds, "cpu_seconds": cpu, "megabytes": megabytes, "statuses": counts}))
+import collections, json, resource, sys
+if sys.argv[1] == "states":
+    from unmask.store.state import states
+    from unmask.store.store import Store
+    counts = collections.Counter(state.status for _, state in states(Store.at(sys.argv[2])))
+else:
+    from unmask.cli import app
+    sys.stdout, shown = open("/dev/null", "w"), sys.stdout
+    app([*sys.argv[1].split(), "--store", sys.argv[2]], standalone_mode=False)
+    sys.stdout = shown
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps({"cpu_seconds": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}))
 """
+COMMANDS = ("states", "status --json", "status")
+MEMBERS = 1000
+"""Runs of an experiment."""
 
 
 def identity(number: int) -> dict[str, Any]:
@@ -118,12 +128,43 @@ def add_samples(root: Path, files: int) -> int:
     return len(chosen) * 1000 * len(line)
 
 
-def measure(root: Path) -> dict[str, Any]:
-    told = subprocess.run(
-        [sys.executable, "-c", CHILD, str(root)], capture_output=True, text=True, check=True
+def add_experiments(root: Path, runs: int) -> None:
+    """Write down which runs each experiment stands for."""
+    for start in range(0, runs, MEMBERS):
+        members = [_member(number) for number in range(start, min(start + MEMBERS, runs))]
+        name = f"experiment_{start // MEMBERS}"
+        experiment = Experiment(
+            name=name,
+            recipe="recipe.toml",
+            recipe_text="",
+            recipe_sha256="",
+            planned="",
+            control=None,
+            members=tuple(members),
+        )
+        folder = root / "experiments" / name
+        folder.mkdir(parents=True)
+        (folder / "experiment.json").write_bytes(msgspec.json.encode(experiment))
+
+
+def _member(number: int) -> Member:
+    known = identity(number)
+    return Member(
+        configuration=f"seed_{number}",
+        task="gsm8k",
+        limit=None,
+        id=run_id(known),
+        folder=folder_name(known),
+        kind="accuracy",
     )
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
+
+
+def measure(command: str, root: Path) -> dict[str, float]:
+    """Seconds, seconds of processor and peak of memory of one process."""
+    start = time.perf_counter()
+    child = [sys.executable, "-c", CHILD, command, str(root)]
+    done = subprocess.run(child, capture_output=True, text=True, check=True)
+    return {"seconds": time.perf_counter() - start, **json.loads(done.stdout)}
 
 
 def machine() -> dict[str, Any]:
@@ -138,28 +179,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=100, help="runs with a megabyte of samples each")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(arguments)
+    measured: dict[str, dict[str, float]] = {}
+
+    def measure_all(store: str, root: Path, fresh_index: bool = False) -> None:
+        """Take the best of each command on a store in its present state."""
+        for command in COMMANDS:
+            samples = []
+            for _ in range(options.repeats):
+                if fresh_index:
+                    (root / "index.json").unlink(missing_ok=True)
+                samples.append(measure(command, root))
+            measured[f"{command}, {store}"] = {
+                key: min(sample[key] for sample in samples) for key in samples[0]
+            }
+
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "results"
-        measured = {"empty store": [measure(root) for _ in range(options.repeats)]}
+        measure_all("empty store", root)
         start = time.perf_counter()
         fill(root, options.runs)
+        add_experiments(root, options.runs)
         print(f"{options.runs} runs made in {time.perf_counter() - start:.1f} s", file=sys.stderr)
-        measured["without an index"] = []
-        for _ in range(options.repeats):
-            (root / "index.json").unlink(missing_ok=True)
-            measured["without an index"].append(measure(root))
-        measured["with an index"] = [measure(root) for _ in range(options.repeats)]
+        measure_all("without an index", root, fresh_index=True)
+        measure_all("with an index", root)
         size = add_samples(root, options.samples)
-        measured["and beside samples"] = [measure(root) for _ in range(options.repeats)]
+        measure_all("and beside samples", root)
         index = (root / "index.json").stat().st_size
     print(
         f"{options.runs} runs, an index of {index / 1e6:.1f} MB, {size / 1e6:.0f} MB of samples; the best of each\n"
     )
-    print("| store | seconds | CPU seconds | peak MB |\n|---|---|---|---|")
-    for name, samples in measured.items():
-        best = {
-            key: min(sample[key] for sample in samples) for key in ("seconds", "cpu_seconds", "megabytes")
-        }
+    print("| command, store | seconds | CPU seconds | peak MB |\n|---|---|---|---|")
+    for name, best in measured.items():
         print(f"| {name} | {best['seconds']:.2f} | {best['cpu_seconds']:.2f} | {best['megabytes']:.0f} |")
     document = {"benchmark": "store", "runs": options.runs, "index_bytes": index, "sample_bytes": size}
     print(json.dumps({**document, "machine": machine(), "measured": measured}))

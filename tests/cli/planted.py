@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from recipe_cases import lock_for
-from unmask.cost.effect import Effect, KindEffect
+from unmask.cost.work_sums import KindSums, WorkSums
 from unmask.spec.lock import as_text
 from unmask.spec.recipe import read_recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
@@ -129,8 +129,10 @@ def effect_of(requests: int, reuses: bool) -> dict[str, Any]:
     """Ten full-block steps an answer, a quarter of them skipped or nothing."""
     rows = 10 * 32 * requests
     work, skipped = 2 * rows * LAYERS, rows * LAYERS // 2 if reuses else 0
-    steps = KindEffect(10 * requests, rows, work - skipped, skipped)
-    effect = Effect(LAYERS, requests, layer_calls=[10 * requests] * LAYERS, flops=work, flops_skipped=skipped)
+    steps = KindSums(10 * requests, rows, work - skipped, skipped)
+    effect = WorkSums(
+        LAYERS, requests, layer_calls=[10 * requests] * LAYERS, flops=work, flops_skipped=skipped
+    )
     effect.kinds["block"].add(steps)
     return effect.as_dict()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from unmask.cost import Ledger, ModelShape, Work
-from unmask.cost.effect import Effect as WorkSums
+from unmask.cost.work_sums import WorkSums
 from unmask.evaluation.proof import Proof
 from unmask.spec import FullSpec, LayerReuseSpec, PolicySpec
 from unmask.store.result import Effect

@@ -118,7 +118,7 @@ def test_equal_configurations_answer_alike_and_others_may_not(model: Any) -> Non
 
 def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], answers: Any = None) -> None:
     """Configurations whose rounds take what the test says, the warm-up a hundred seconds."""
-    from unmask.cost.effect import Effect
+    from unmask.cost.work_sums import WorkSums
     from unmask.evaluation import timing
 
     def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
@@ -129,7 +129,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
         def once(meter: Any) -> Any:
             meter.decoding.requests, meter.decoding.tokens = 2, 60 if k == 3 else 30
             meter.decoding.decode_seconds = next(rounds)
-            effect = Effect(2)
+            effect = WorkSums(2)
             effect.kinds["block"].forwards = 10
             return next(given), effect
 

@@ -129,14 +129,14 @@ def _time_needed(sweep: Plan) -> str:
             f"; not counted: {expected.unknown}, of which nothing like it was run" if expected.unknown else ""
         )
         return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
-    asked = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}
+    answers = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}
     flops = sum(
-        asked[run.id] * sweep.outlook.flops[run.planned.configuration]
+        answers[run.id] * sweep.outlook.flops[run.planned.configuration]
         for run in sweep.to_do
-        if run.id in asked
+        if run.id in answers
     )
     return (
-        f"{sum(asked.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
+        f"{sum(answers.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
         "try `unmask run RECIPE --canary 10`"
     )
 

@@ -1,4 +1,4 @@
-"""`unmask run` executes what a recipe still lacks; `unmask run-one` is what every worker starts as."""
+"""`unmask run` executes what a recipe still lacks, shows how it goes, and ends with the table of results."""
 
 from pathlib import Path
 from typing import Literal

@@ -21,6 +21,8 @@ from unmask.lab.runs import ExperimentStatus, open_store
 from unmask.spec.sweep import task_label
 
 PAUSE = 2.0
+MOST_LISTED = 500
+"""Runs of a store's only experiment that are listed although it was not named."""
 
 
 @click.command()
@@ -31,8 +33,8 @@ PAUSE = 2.0
 def status(experiments: tuple[str, ...], store: Path | None, watch: bool, as_json: bool) -> None:
     """Show which runs are done, running, pending or failed, and why.
 
-    Without a name every experiment is summed up in a line; with one its runs are listed. Statuses are
-    computed from what lies on disk and, for submitted runs, from what SLURM says.
+    Without a name every experiment is summed up in a line; with one, or where a store has no other, its runs are
+    listed. Statuses are computed from what lies on disk and, for submitted runs, from what SLURM says.
 
     \b
     Examples:
@@ -79,7 +81,7 @@ def _document(standing: ExperimentStatus) -> dict[str, Any]:
 
 
 def _view(standing: list[ExperimentStatus], in_detail: bool) -> RenderableType:
-    if in_detail or len(standing) == 1:
+    if in_detail or (len(standing) == 1 and len(standing[0].runs) <= MOST_LISTED):
         return Group(*map(_runs, standing))
     table = Table("experiment", box=SIMPLE)
     for heading in STYLES:

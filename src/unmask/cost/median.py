@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class MedianInterval:
     """Two of the measured values between which the median lies."""
 
     low: float
@@ -15,7 +15,7 @@ class Interval:
     """Probability that it does, whatever the distribution; few values cannot reach 0.95."""
 
 
-def median_interval(values: Sequence[float], level: float = 0.95) -> Interval:
+def median_interval(values: Sequence[float], level: float = 0.95) -> MedianInterval:
     """The narrowest pair of order statistics that covers the median with probability `level`."""
     ordered, n = sorted(values), len(values)
     rank, outside = 1, 2 * 0.5**n
@@ -24,4 +24,4 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval:
         if 1 - tail < level:
             break
         rank, outside = candidate, tail
-    return Interval(ordered[rank - 1], ordered[n - rank], max(0.0, 1 - outside))
+    return MedianInterval(ordered[rank - 1], ordered[n - rank], max(0.0, 1 - outside))

@@ -50,17 +50,17 @@ class Sampler:
     top_p: float = 1.0
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
-        """One candidate for each position."""
+        """One prediction for each position."""
         uniforms = (
             []
             if self.temperature == 0
             else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
         packed = candidates(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
-        found, parts, start = to_host(packed), [], 0
+        read, parts, start = to_host(packed), [], 0
         for piece in pieces:
             stop = start + len(piece.reads)
-            parts.append(Predictions(found.tokens[start:stop], found.confidences[start:stop]))
+            parts.append(Predictions(read.tokens[start:stop], read.confidences[start:stop]))
             start = stop
         return parts
 

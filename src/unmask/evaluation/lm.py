@@ -19,10 +19,10 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from unmask.cost import Ledger
-from unmask.cost.effect import Effect
+from unmask.cost.work_sums import WorkSums
 from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.events import Generation
-from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest
+from unmask.engine.score import Score, ScoreRequest
 from unmask.errors import UnmaskError
 from unmask.evaluation.answering import (
     GenerationRequest,
@@ -43,6 +43,7 @@ from unmask.model.token_files import TOKENIZER_FILE, read_token_files
 from unmask.policies.registry import policy_spec
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
+from unmask.spec.recipe import EstimatorName, OrderName
 from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
 Pair = tuple[tuple[str, str], list[int], list[int]]
@@ -60,7 +61,7 @@ class UnmaskLM(TemplateLM):
         policy: AnyPolicySpec | Mapping[str, Any] | str | None = None,
         decode: DecodeSpec | Mapping[str, Any] | None = None,
         estimator: EstimatorName = "chain",
-        order: Order = "confidence",
+        order: OrderName = "confidence",
         batch_size: int | str | None = DEFAULT_BATCH,
         max_batch_size: int | None = None,  # noqa: ARG002 (lm-eval's own command line passes it)
         device: str | None = None,
@@ -76,7 +77,7 @@ class UnmaskLM(TemplateLM):
         self.decode = _as_decode_spec(decode, settings)
         self.policy = _as_policy(policy)
         self.estimator: EstimatorName = estimator
-        self.order: Order = order
+        self.order: OrderName = order
         self.batch_size = _as_batch_size(batch_size)
         if engine is None:
             if pretrained is None:
@@ -178,7 +179,7 @@ class UnmaskLM(TemplateLM):
         def keep(place: int, answer: GeneratedAnswer) -> None:
             request = requests[place]
             texts[place] = answer.text
-            self.proof.add(_task_name(request), "generation", Effect.from_row(answer.effect))
+            self.proof.add(_task_name(request), "generation", WorkSums.from_row(answer.effect))
             self.details[_task_name(request), request.doc_id, request.idx] = (answer.tokens, answer.finish)
             self.journal.progress(len(requests) - waiting, len(requests))
 
@@ -197,7 +198,7 @@ class UnmaskLM(TemplateLM):
                 text=generation.text or "",
                 tokens=len(generation.ids),
                 finish=generation.finish_reason,
-                effect=Effect.of(generation.ledger, self.engine.config.shape).as_row(),
+                effect=WorkSums.of(generation.ledger, self.engine.config.shape).as_row(),
             )
             self.journal.write(answer)
             self.cache_hook.add_partial("generate_until", requests[place].args, answer.text)
@@ -275,7 +276,7 @@ class UnmaskLM(TemplateLM):
 
         def keep(group: PrefixGroup, answer: ScoredGroup) -> None:
             answers.update(zip(group, answer.scores, strict=True))
-            self.proof.add(names[group[0]], "scoring", Effect.from_row(answer.effect), answer.inactive)
+            self.proof.add(names[group[0]], "scoring", WorkSums.from_row(answer.effect), answer.inactive)
             self.journal.progress(len(answers), len(pairs))
 
         def scored(group: PrefixGroup, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
@@ -283,7 +284,7 @@ class UnmaskLM(TemplateLM):
                 key=keys[tuple(group)],
                 scores=[(score.logprob, score.is_greedy) for score in scores],
                 inactive=inactive,
-                effect=Effect.of(ledger, self.engine.config.shape, len(group)).as_row(),
+                effect=WorkSums.of(ledger, self.engine.config.shape, len(group)).as_row(),
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):

@@ -1,4 +1,4 @@
-"""One run of the store, executed: everything is read from its folder, and everything is left there.
+"""Executes one run of the store: settings are read from its folder, and answers, samples and result are left there.
 
 Knows how an identity becomes an evaluation. Whether and where it runs was decided elsewhere; device and
 number format are chosen here, because only here is it known what the machine has.
@@ -44,7 +44,7 @@ def complete(run: RunFolder, attempt: Attempt) -> bool:
 
 
 def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
-    """Do what the run asks for and return its result; nothing is published here."""
+    """Compute the result of a run; nothing is published here."""
     start = time.perf_counter()
     identity, worker = run.identity, run.worker
     if identity["engine"] != ENGINE_REVISION:
@@ -89,7 +89,7 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
 
 
 def _tasks(identity: dict[str, Any], worker: dict[str, Any], lock: Lock) -> Loaded:
-    """The rows, which must be those that the identity was made of."""
+    """The loaded tasks, whose samples must be those that the identity names."""
     task = identity["task"]
     data = Path(worker["data"]) if worker.get("data") else None
     loaded = load_tasks([task["name"]], data, task["limit"], worker["allow_code"], lock.datasets or None)

@@ -113,15 +113,15 @@ class Plan:
 class Selection(TypedDict, total=False):
     """Which runs of a recipe are meant, and where they are kept: what `plan`, `run` and `running` take alike."""
 
-    tasks: Iterable[str]
+    tasks: str | Iterable[str]
     """Names or patterns; all tasks without it."""
-    configurations: Iterable[str]
+    configurations: str | Iterable[str]
     """Names or patterns; all configurations without it."""
     limit: int | None
     """Rows of each task instead of the recipe's."""
     store: StorePlace
     """A folder; without it UNMASK_STORE, or `results`."""
-    force: Iterable[str] | None
+    force: str | Iterable[str] | None
     """Configurations (patterns, "*" for all) to execute again; their present results are set aside."""
     retry_failed: bool
     """Whether failed runs are to be executed again."""
@@ -147,15 +147,19 @@ def plan(
     planned = sweep_of(
         opened.recipe,
         lock,
-        selection.get("tasks", ()),
-        selection.get("configurations", ()),
+        _names(selection.get("tasks", ())),
+        _names(selection.get("configurations", ())),
         selection.get("limit"),
     )
-    names = selection.get("force")
-    force = None if names is None else (names,) if isinstance(names, str) else tuple(names)
+    force = None if selection.get("force") is None else _names(selection.get("force") or ())
     runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
     retry_failed = selection.get("retry_failed", False)
     return Plan(opened, lock, store, runs, (), force, retry_failed, device).again()
+
+
+def _names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """A single name need not stand in a list."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def sweep_runs(store: Store, planned: Iterable[PlannedRun], jobs: Jobs | None = None) -> list[SweepRun]:

@@ -38,18 +38,18 @@ class JobState:
 def job_states(job_ids: Iterable[str], seconds: float = SECONDS) -> dict[str, JobState]:
     """The state of every job; never raises, since status must work without a cluster."""
     wanted = list(dict.fromkeys(job_ids))
-    found: dict[str, JobState] = {}
+    known: dict[str, JobState] = {}
     silent: set[str] = set()
     for ids in _portions(wanted):
-        found.update(_ask_sacct(ids, seconds) or {})
-        missing = [each for each in ids if any(_main(job) == each and job not in found for job in wanted)]
+        known.update(_ask_sacct(ids, seconds) or {})
+        missing = [each for each in ids if any(_main(job) == each and job not in known for job in wanted)]
         if missing:
             answer = _ask_squeue(missing, seconds)
-            found.update(answer or {})
+            known.update(answer or {})
             silent.update(missing if answer is None else ())
     # An array whose waiting tasks were all cancelled is one record without tasks.
     return {
-        job: found.get(job) or found.get(_main(job)) or _not_found(_main(job) in silent) for job in wanted
+        job: known.get(job) or known.get(_main(job)) or _not_found(_main(job) in silent) for job in wanted
     }
 
 

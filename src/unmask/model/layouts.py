@@ -18,7 +18,7 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 TABLE = Path(__file__).with_name("layouts.json")
 
 
-class Entry(TypedDict):
+class LayoutEntry(TypedDict):
     """One measured size."""
 
     inputs: int
@@ -27,9 +27,9 @@ class Entry(TypedDict):
 
 
 @cache
-def table() -> dict[str, list[Entry]]:
+def table() -> dict[str, list[LayoutEntry]]:
     """The measured sizes of every instruction set."""
-    entries: dict[str, list[Entry]] = json.loads(TABLE.read_text(encoding="utf-8"))["entries"]
+    entries: dict[str, list[LayoutEntry]] = json.loads(TABLE.read_text(encoding="utf-8"))["entries"]
     return entries
 
 
@@ -41,7 +41,7 @@ def choose_layout(inputs: int, outputs: int, instructions: str | None) -> Layout
     if not entries:
         return "in_out"
 
-    def distance(entry: Entry) -> float:
+    def distance(entry: LayoutEntry) -> float:
         return abs(log(entry["inputs"] / inputs)) + abs(log(entry["outputs"] / outputs))
 
     return min(entries, key=distance)["layout"]

@@ -186,14 +186,14 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
 
     def remarks(self, estimator: str | None) -> list[str]:
         """Output replay does not depend on the layers, nor canvas on the period."""
-        found = []
+        reasons = []
         if self.unit == "output":
-            found.append(
+            reasons.append(
                 "output replay puts back the final hidden states: the layers named make no difference"
             )
         if estimator == "canvas":
-            found.append("canvas has one step to replay: every k above 1 gives the same scores")
-        return found
+            reasons.append("canvas has one step to replay: every k above 1 gives the same scores")
+        return reasons
 
     def layers_skipped(self, layers: int) -> "tuple[AnyPolicySpec, str] | None":
         """Skipping some layers and running the others costs what residual replay costs, whatever is put back."""

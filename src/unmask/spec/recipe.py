@@ -216,12 +216,12 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def expanded(self) -> list[ConfigurationSpec]:
         """Every configuration: the grids multiplied out, then the single ones."""
-        found = [configuration for grid in self.grid for configuration in _multiplied(grid)]
-        found += self.configurations
-        for configuration in found:
+        configurations = [configuration for grid in self.grid for configuration in _multiplied(grid)]
+        configurations += self.configurations
+        for configuration in configurations:
             self.policy_of(configuration)
             self.decode_of(configuration)
-        return found
+        return configurations
 
     def policy_of(self, configuration: ConfigurationSpec) -> AnyPolicySpec:
         """The policy of one configuration."""
@@ -285,23 +285,23 @@ def _named_in_errors(what: str, kind: type[Built], values: dict[str, Any], stric
 def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
     if not grid.axes or not all(grid.axes.values()):
         raise UnmaskError(f"The grid {grid.name} has no axes, or an empty one; give each axis its values.")
-    found = []
+    configurations = []
     for values in product(*grid.axes.values()):
-        point = dict(zip(grid.axes, values, strict=True))
-        policy = {key: value for key, value in point.items() if not key.startswith(DECODE_AXIS)}
+        settings = dict(zip(grid.axes, values, strict=True))
+        policy = {key: value for key, value in settings.items() if not key.startswith(DECODE_AXIS)}
         decode = {
             key.removeprefix(DECODE_AXIS): value
-            for key, value in point.items()
+            for key, value in settings.items()
             if key.startswith(DECODE_AXIS)
         }
-        found.append(
+        configurations.append(
             ConfigurationSpec(
                 name=_named(grid.name, policy | decode),
                 policy=grid.policy | policy,
                 decode=grid.decode | decode,
             )
         )
-    return found
+    return configurations
 
 
 def _named(template: str, fields: dict[str, Any]) -> str:
@@ -348,11 +348,11 @@ def parse_recipe(text: str, what: str, folder: Path | None = None) -> Recipe:
 def _located(recipe: Recipe, folder: Path) -> Recipe:
     """The same recipe with the traces that its policies name found beside it."""
 
-    def found(policy: dict[str, Any]) -> dict[str, Any]:
+    def located(policy: dict[str, Any]) -> dict[str, Any]:
         return {
             key: str(folder / Path(value).expanduser())
             if key == "calibration" and isinstance(value, str)
-            else found(value)
+            else located(value)
             if isinstance(value, dict)
             else value
             for key, value in policy.items()
@@ -361,6 +361,8 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
     replace = msgspec.structs.replace
     return replace(
         recipe,
-        grid=tuple(replace(grid, policy=found(grid.policy)) for grid in recipe.grid),
-        configurations=tuple(replace(one, policy=found(one.policy)) for one in recipe.configurations),
+        grid=tuple(replace(grid, policy=located(grid.policy)) for grid in recipe.grid),
+        configurations=tuple(
+            replace(single, policy=located(single.policy)) for single in recipe.configurations
+        ),
     )

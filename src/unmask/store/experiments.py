@@ -189,7 +189,9 @@ def _superseded(before: Experiment | None, members: tuple[Member, ...]) -> tuple
         Superseded(**msgspec.structs.asdict(member), recipe_sha256=before.recipe_sha256)
         for member in before.members
     ]
-    return tuple(one for one in dict.fromkeys((*before.superseded, *dropped)) if one.id not in present)
+    return tuple(
+        member for member in dict.fromkeys((*before.superseded, *dropped)) if member.id not in present
+    )
 
 
 def _ends_well(stream: Any) -> bool:

@@ -77,7 +77,7 @@ class RunFolder:
         return read_json_if_there(self.folder / "worker.json", self._again) or {}
 
     def set_worker(self, worker: Mapping[str, Any]) -> None:
-        """Replace the settings of the worker, if they are others."""
+        """Replace the settings of the worker where they differ."""
         content = canonical(worker) + b"\n"
         file = self.folder / "worker.json"
         try:
@@ -90,9 +90,9 @@ class RunFolder:
     # The result.
 
     def result(self) -> AnyResult | None:
-        """The published result, or None; one that is damaged or of another run is told with how to mend it."""
+        """The published result, or None; one that is damaged or of another run is an error that says how to mend it."""
         file = self.folder / "result.json"
-        # mypy takes no union for a type of results (PEP 747).
+        # mypy does not accept a union as a type argument yet (PEP 747).
         result: AnyResult | None = read_struct(file, AnyResult, self._mend)  # type: ignore[arg-type]
         if result is not None and result.id != self.id:
             raise UnmaskError(f"{file} is the result of another run ({result.id}); {self._mend}.")

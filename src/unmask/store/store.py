@@ -22,7 +22,7 @@ SHOWN = 5
 
 
 def run_id(identity: Mapping[str, Any]) -> str:
-    """The id of whatever has this identity."""
+    """The id of the run with this identity."""
     try:
         return hashlib.sha256(canonical(identity)).hexdigest()[:ID_DIGITS]
     except (TypeError, ValueError) as error:
@@ -30,7 +30,7 @@ def run_id(identity: Mapping[str, Any]) -> str:
 
 
 def folder_name(identity: Mapping[str, Any]) -> str:
-    """Task, policy and id: what a person reads in a listing."""
+    """The name of a run's folder: task, policy and id."""
     task = identity.get("task")
     name = task.get("name") if isinstance(task, Mapping) else task
     policy = identity.get("policy")

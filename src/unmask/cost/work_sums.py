@@ -1,7 +1,7 @@
 """What the forwards behind a result did, as sums: small enough to be written down for every answer.
 
-A ledger lists every forward of a request; an effect keeps only what adds up, so that the effects of answers
-that were given in several attempts sum up to that of an undisturbed run.
+A ledger lists every forward of a request; these sums keep only what adds up, so that the sums of answers
+that were given in several attempts sum up to those of an undisturbed run.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -18,7 +18,7 @@ WorkRow = tuple[int, list[tuple[int, int, int, int]], list[int], int, int]
 
 
 @dataclass(slots=True)
-class KindEffect:
+class KindSums:
     """Forwards of one kind."""
 
     forwards: int = 0
@@ -28,7 +28,7 @@ class KindEffect:
     """Rows through attention plus rows through MLP, summed over layers."""
     branch_rows_skipped: int = 0
 
-    def add(self, other: "KindEffect") -> None:
+    def add(self, other: "KindSums") -> None:
         """Count another one too."""
         self.forwards += other.forwards
         self.rows += other.rows
@@ -37,12 +37,12 @@ class KindEffect:
 
 
 @dataclass(slots=True)
-class Effect:
+class WorkSums:
     """The work of some requests and what was skipped of it."""
 
     layers: int
     requests: int = 0
-    kinds: dict[str, KindEffect] = field(default_factory=lambda: {kind: KindEffect() for kind in KINDS})
+    kinds: dict[str, KindSums] = field(default_factory=lambda: {kind: KindSums() for kind in KINDS})
     layer_calls: list[int] = field(default_factory=list)
     flops: int = 0
     flops_skipped: int = 0
@@ -51,21 +51,19 @@ class Effect:
         self.layer_calls = self.layer_calls or [0] * self.layers
 
     @classmethod
-    def of(cls, ledger: Ledger, shape: ModelShape, requests: int = 1) -> "Effect":
+    def of(cls, ledger: Ledger, shape: ModelShape, requests: int = 1) -> "WorkSums":
         """Sum a ledger up."""
-        effect = cls(ledger.layers, requests, layer_calls=ledger.layer_calls())
+        sums = cls(ledger.layers, requests, layer_calls=ledger.layer_calls())
         for work, count in ledger.entries.items():
             full = 2 * work.rows * ledger.layers
             done = sum(work.attention_rows(layer) + work.mlp_rows(layer) for layer in range(ledger.layers))
-            effect.kinds[work.kind].add(
-                KindEffect(count, count * work.rows, count * done, count * (full - done))
-            )
+            sums.kinds[work.kind].add(KindSums(count, count * work.rows, count * done, count * (full - done)))
             flops = count * price_of(work, shape, FP32).flops
-            effect.flops += flops
-            effect.flops_skipped += count * price_of(work.in_full, shape, FP32).flops - flops
-        return effect
+            sums.flops += flops
+            sums.flops_skipped += count * price_of(work.in_full, shape, FP32).flops - flops
+        return sums
 
-    def add(self, other: "Effect") -> None:
+    def add(self, other: "WorkSums") -> None:
         """Count the work of other requests too."""
         self.requests += other.requests
         for kind, part in other.kinds.items():
@@ -120,8 +118,8 @@ class Effect:
         return self.requests, kinds, self.layer_calls, self.flops, self.flops_skipped
 
     @classmethod
-    def from_row(cls, row: WorkRow) -> "Effect":
+    def from_row(cls, row: WorkRow) -> "WorkSums":
         """Read back what `as_row` wrote."""
         requests, kinds, calls, flops, skipped = row
-        parts = {kind: KindEffect(*values) for kind, values in zip(KINDS, kinds, strict=True)}
+        parts = {kind: KindSums(*values) for kind, values in zip(KINDS, kinds, strict=True)}
         return cls(len(calls), requests, parts, list(calls), flops, skipped)
