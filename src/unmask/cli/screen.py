@@ -1,4 +1,4 @@
-"""The screen that verbs share: a console, statuses in their colours, sentences beside the output, the bar of a loading."""
+"""The screen that verbs share: a console, statuses in their colours, notes on stderr, the bar of a loading."""
 
 import os
 from collections import Counter
