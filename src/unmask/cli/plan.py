@@ -10,8 +10,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from unmask import lab
+from unmask.analysis.words import duration
 from unmask.cli.options import selection, store_option
-from unmask.cli.screen import console, counts, duration, status_text, tell
+from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
 from unmask.lab.planning import Plan
 from unmask.spec.sweep import task_label

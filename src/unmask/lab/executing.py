@@ -195,22 +195,21 @@ class _Execution:
 
     def outcome(self) -> SweepOutcome:
         """What there is now."""
+        store, planned = self._plan.store, [each.planned for each in self._plan.runs]
         return SweepOutcome(
             self._plan.experiment,
-            self._plan.store,
-            tuple(sweep_runs(self._plan.store, [each.planned for each in self._plan.runs])),
+            store,
+            tuple(sweep_runs(store, planned, job_words(store, [self._plan.experiment]))),
             tuple(each.id for each in self._plan.to_do),
-            listing(self._plan.store).records,
+            listing(store).records,
             self._forecast,
             self._on == "slurm" and bool(self._plan.to_do),
         )
 
     def _try_canary(self, rows: int) -> Events:
         """Run the canary and refuse to go on if a guard finds anything invalid."""
-        from unmask.lab.canary import (  # with the statistics, which a sweep alone does not need
-            canary_runs,
-            judge,
-        )
+        # The guards bring statistics along, which a sweep alone does not need.
+        from unmask.lab.canary import canary_runs, judge
 
         store, opened = self._plan.store, self._plan.opened
         small, sentence = canary_runs(self._plan, rows)
