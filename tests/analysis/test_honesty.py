@@ -75,6 +75,13 @@ def test_candidates_that_never_started_widen_the_intervals(table: Table) -> None
     )
     found = verdict(replace(table, experiments=(waiting,)), "sweep")
     assert len(found.candidates) == 7
+    levels = [
+        one.loss.corrected.level
+        for judged in (verdict(table, "sweep"), found)
+        for one in judged.candidates
+        if one.configuration == "k2_last" and one.loss
+    ]
+    assert levels == pytest.approx([1 - 0.05 / 6, 1 - 0.05 / 7])
 
 
 def test_one_run_under_two_names_is_no_pair_of_controls(table: Table) -> None:

@@ -143,8 +143,8 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _verdict(part: ExperimentPart) -> Iterator[str]:
     if part.verdict is None:
-        given = "No criteria were given" if part.about.foreign else "The recipe has no criteria"
-        advice = "; `--criteria RECIPE` names some" if part.about.foreign else ""
+        given = "No criteria were given" if part.experiment.foreign else "The recipe has no criteria"
+        advice = "; `--criteria RECIPE` names some" if part.experiment.foreign else ""
         yield f"{given}, so nothing is judged{advice}."
         return
     judged = part.verdict
@@ -153,8 +153,8 @@ def _verdict(part: ExperimentPart) -> Iterator[str]:
     if judged.missing:
         yield "What it would take to decide:"
         yield "\n".join(f"- {escaped(sentence)}" for sentence in judged.missing)
-    elif part.about.missing:
-        yield f"Without a result: {escaped(join_words(str(run) for run in part.about.missing))}."
+    elif part.experiment.missing:
+        yield f"Without a result: {escaped(join_words(str(run) for run in part.experiment.missing))}."
 
 
 def table(

@@ -70,7 +70,7 @@ def css_class(answer: str) -> str:
 
 def _part(part: ExperimentPart) -> dict[str, Any]:
     return {
-        "about": part,
+        "data": part,
         "status": status(part),
         "leading": leading(part),
         "guards": guards_in_short(part),
@@ -86,7 +86,7 @@ def _task(task: TaskPart) -> dict[str, Any]:
     subjects = subjects_of(task)
     by_speed = frontier_plot(task, task.by_speed)
     return {
-        "about": task,
+        "data": task,
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
         "by_speed": by_speed,

@@ -46,19 +46,19 @@ def status(part: ExperimentPart) -> str:
     """How complete an experiment is."""
     results = sum(len(task.lines) for task in part.tasks)
     timed = len({timing.run for timing in part.timings})
-    if part.about.foreign:
+    if part.experiment.foreign:
         return f"imported ({results:,} {'summary' if results == 1 else 'summaries'})"
     counts = [counted(results, "accuracy run"), counted(timed, "timing run")]
-    if part.about.missing:
-        counts.append(f"{len(part.about.missing)} planned without a result")
+    if part.experiment.missing:
+        counts.append(f"{len(part.experiment.missing)} planned without a result")
     limited = sum(line.entry.limit is not None for task in part.tasks for line in task.lines)
     if limited:
         counts.append(f"{limited} on limited rows")
-    if part.about.retracted:
-        counts.append(f"{len(part.about.retracted)} retracted")
+    if part.experiment.retracted:
+        counts.append(f"{len(part.experiment.retracted)} retracted")
     if part.superseded:
         counts.append(f"{part.superseded} of an earlier text of the recipe left out")
-    word = "partial" if part.about.missing or part.about.retracted else "complete"
+    word = "partial" if part.experiment.missing or part.experiment.retracted else "complete"
     return f"{word} ({', '.join(counts)})"
 
 
