@@ -1,8 +1,8 @@
 """Imported summaries as results of a table.
 
-They have the layout of older scripts, in which a policy is a name and a few arguments. What a summary does not say stays
-unknown. Rows are taken from the sizes of the usual sets; the layers of
-a named subset, and that a skipped layer's output is put back on sub-block steps, from the published code.
+They have the layout of older scripts, in which a policy is a name and a few arguments. What a summary does not say
+stays unknown. Rows are taken from the sizes of the usual sets; the layers of a named subset, and that a skipped layer's
+output is put back on sub-block steps, from the published code.
 """
 
 import re
