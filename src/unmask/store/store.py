@@ -84,16 +84,16 @@ class Store:
             return RunFolder(folder.resolve())
         wanted = folder.name
         names = list(self.names())
-        exact = [one for one in names if wanted in (one, one.rpartition("-")[2])]
-        found = exact or [one for one in names if wanted and _begins(one, wanted)]
-        if not found:
+        exact = [run for run in names if wanted in (run, run.rpartition("-")[2])]
+        matching = exact or [run for run in names if wanted and _begins(run, wanted)]
+        if not matching:
             raise UnmaskError(f"There is no run {str(name)!r} in {self.root}; `unmask status` lists them.")
-        if len(found) > 1:
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        if len(matching) > 1:
+            more = f" and {len(matching) - SHOWN} more" if len(matching) > SHOWN else ""
             raise UnmaskError(
-                f"{wanted!r} could be {', '.join(found[:SHOWN])}{more}; give more of the name or the id."
+                f"{wanted!r} could be {', '.join(matching[:SHOWN])}{more}; give more of the name or the id."
             )
-        return RunFolder(self.runs_folder / found[0])
+        return RunFolder(self.runs_folder / matching[0])
 
     def names(self) -> list[str]:
         """Names of all run folders, sorted."""
