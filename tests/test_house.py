@@ -1,4 +1,4 @@
-"""How the source is laid out: rooms that can be found by name, functions that fit on a screen, one word for one thing."""
+"""How the source is laid out: rooms found by name, functions that fit on a screen, one word for one thing."""
 
 import ast
 from collections import Counter
