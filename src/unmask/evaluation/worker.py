@@ -52,6 +52,7 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
             f"{run.name} was planned for revision {identity['engine']} of the engine and this is "
             f"{ENGINE_REVISION}; run its recipe again."
         )
+    _check_code(identity)
     lock = read_lock(Path(worker.lock))
     if lock.datasets or lock.revision:
         work_offline()
@@ -86,6 +87,17 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
             layouts=transformer.layouts,
         ),
     )
+
+
+def _check_code(identity: dict[str, Any]) -> None:
+    """Refuse a policy whose code or trace is not the one that the run was planned with."""
+    for settings in identity.get("configurations", {"": identity}).values():
+        for name, value in policy_spec(settings["policy"]).depends_on().items():
+            if settings.get(name) != value:
+                raise UnmaskError(
+                    f"The policy {settings['policy']} was edited since this run was planned ({name} differs); run the "
+                    "recipe again, which makes a new run of it."
+                )
 
 
 def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Loaded:
