@@ -1,4 +1,4 @@
-"""The screen that verbs share: a console, statuses in their colours, durations in words, the bar of a loading."""
+"""The screen that verbs share: a console, statuses in their colours, notes on stderr, the bar of a loading."""
 
 import os
 from collections import Counter
@@ -47,15 +47,6 @@ def counts(statuses: Iterable[str]) -> str:
     """How many runs stand where."""
     tally = Counter(statuses)
     return ", ".join(f"{tally[status]} {status}" for status in STYLES if tally[status])
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def tell(message: "Message") -> None:

@@ -39,7 +39,7 @@ def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int 
         missing = [sample for sample in samples if run.recording(sample) is None]
         if not missing:
             continue
-        key = canonical([run.worker.get("checkpoint"), run.identity.get("dtype"), run.worker.get("device")])
+        key = canonical([run.worker.checkpoint, run.identity.get("dtype"), run.worker.device])
         name = key.decode()
         if name not in engines:
             engines[name] = _engine(run, largest)
@@ -95,8 +95,8 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
         raise UnmaskError(
             f"{run.name} was decoded by engine revision {identity.get('engine')} and this is {ENGINE_REVISION}."
         )
-    lock = read_lock(Path(str(worker.get("lock"))))
-    folder = find_checkpoint(str(worker.get("checkpoint")), lock.revision)
+    lock = read_lock(Path(worker.lock))
+    folder = find_checkpoint(worker.checkpoint, lock.revision)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if largest is not None and size > largest:
         raise UnmaskError(
@@ -106,7 +106,7 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
     if lock.weights != identity.get("weights") or changed:
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
-    return load(folder, worker.get("device"), identity.get("dtype"), identity.get("mask_token_id"))
+    return load(folder, worker.device, identity.get("dtype"), identity.get("mask_token_id"))
 
 
 # One decoding, step by step, as plain data.

@@ -19,7 +19,7 @@ from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
-from unmask.store.run_folder import RunFolder
+from unmask.store.run_folder import RunFolder, WorkerSettings
 from unmask.store.state import Jobs, State, state_of
 from unmask.store.store import Store, run_id
 
@@ -230,14 +230,15 @@ def _described(plan: Plan) -> set[str]:
 def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
     """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
     evaluation = opened.recipe.evaluation
-    worker = {
-        "experiment": opened.recipe.name,
-        "lock": str(opened.lock_file),
-        "checkpoint": opened.checkpoint,
-        "data": None if opened.data is None else str(opened.data),
-        "batch_size": evaluation.batch_size,
-        "device": evaluation.device,
-        "allow_code": evaluation.allow_code,
-    }
     for run in runs:
-        store.run(run.planned.identity, {**worker, "configuration": run.planned.configuration})
+        worker = WorkerSettings(
+            experiment=opened.recipe.name,
+            configuration=run.planned.configuration,
+            lock=str(opened.lock_file),
+            checkpoint=opened.checkpoint,
+            data=None if opened.data is None else str(opened.data),
+            batch_size=evaluation.batch_size,
+            device=evaluation.device,
+            allow_code=evaluation.allow_code,
+        )
+        store.run(run.planned.identity, worker)

@@ -114,7 +114,7 @@ class AttemptSpan:
 class ExperimentPart:
     """One experiment or import."""
 
-    about: AnalysedExperiment
+    experiment: AnalysedExperiment
     hypothesis: str = ""
     expected: str = ""
     tasks: tuple[TaskPart, ...]
@@ -132,7 +132,7 @@ class ExperimentPart:
     @property
     def name(self) -> str:
         """Its name."""
-        return self.about.name
+        return self.experiment.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,7 +98,7 @@ def _part(table: Table, **about: object) -> ExperimentPart:
     findings = tuple(run_guards(table))
     judged = verdict(table, experiment.name, findings=findings) if experiment.success else None
     return ExperimentPart(
-        about=experiment,
+        experiment=experiment,
         tasks=tuple(_tasks(table, experiment.name)),
         timings=table.timings,
         verdict=judged,

@@ -160,9 +160,9 @@ def with_recordings(
 
 def choose(part: ExperimentPart, count: int) -> RecordingChoice | None:
     """Flipped samples of the generating task that the criteria are about, or of the first one."""
-    if part.about.foreign or count < 1:
+    if part.experiment.foreign or count < 1:
         return None
-    success = part.about.success
+    success = part.experiment.success
     tasks = [task for task in part.tasks if task.generates and task.control is not None]
     tasks.sort(key=lambda task: success is None or task.group.task != success.task)
     for task in tasks:

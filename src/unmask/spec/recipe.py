@@ -26,8 +26,9 @@ EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
 Built = TypeVar("Built")
 RECIPE_FILE = "recipe.toml"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-"""What may name a recipe or a configuration, and so a file."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""What may name an experiment or an import, and so a folder; reports join such names with a plus."""
+CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 DECODE_AXIS = "decode."
 
 
@@ -185,7 +186,7 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        _check_name(self.name, "name")
+        _check_name(self.name, "name", NAME)
         if not self.tasks:
             raise UnmaskError("tasks is empty; name at least one [[tasks]].")
         _check_once([task.name for task in self.tasks], "tasks", "a recipe can name a task once")
@@ -240,8 +241,8 @@ class Recipe(Part, frozen=True, kw_only=True):
         return self.success.control if self.success else self.expanded()[0].name
 
 
-def _check_name(name: str, what: str) -> None:
-    if not NAME.fullmatch(name):
+def _check_name(name: str, what: str, pattern: re.Pattern[str] = CONFIGURATION_NAME) -> None:
+    if not pattern.fullmatch(name):
         raise UnmaskError(
             f"{what} is {name!r}; use letters, digits, dots, dashes and underscores, so that it can name a file."
         )

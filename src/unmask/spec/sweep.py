@@ -5,11 +5,9 @@ policy field with its value, defaults included, the checkpoint's and the rows' h
 task and of lm-eval, and the revision of the engine.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -133,21 +131,12 @@ def _common(recipe: Recipe, lock: Lock, kind: str) -> dict[str, Any]:
 
 
 def _settings(recipe: Recipe, configuration: ConfigurationSpec) -> dict[str, Any]:
-    policy = msgspec.to_builtins(recipe.policy_of(configuration))
-    settings = {"decode": msgspec.to_builtins(recipe.decode_of(configuration)), "policy": policy}
-    layers = policy.get("layers")
-    trace = policy.get("calibration") or (layers.get("calibration") if isinstance(layers, dict) else None)
-    return settings if trace is None else {**settings, "calibration_sha256": _sha256(Path(trace))}
-
-
-def _sha256(trace: Path) -> str:
-    """Another trace under the same name gives other layers, so another result."""
-    try:
-        return hashlib.sha256(trace.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UnmaskError(
-            f"{trace} cannot be read ({error.strerror}); write the trace with `unmask probe --output`."
-        ) from None
+    policy = recipe.policy_of(configuration)
+    return {
+        "decode": msgspec.to_builtins(recipe.decode_of(configuration)),
+        "policy": msgspec.to_builtins(policy),
+        **policy.depends_on(),
+    }
 
 
 def _task(recipe: Recipe, task: TaskSpec, lock: Lock) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Knows names and files. An experiment does not own its runs: two that describe th
 
 import hashlib
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.recipe import NAME
 from unmask.store.files import (
     append_durably,
     canonical,
@@ -25,8 +25,6 @@ from unmask.store.files import (
     write_atomically,
 )
 from unmask.store.store import Store
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
 from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
 SUMMARY = "summary.json"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 LIMITED = re.compile(r"(?P<task>.+)_limit_(?P<limit>\d+(?:\.\d+)?)")
 MetricOf = Callable[[str], str]
 """The metric that stands for a task; raises UnmaskError for a task without one."""

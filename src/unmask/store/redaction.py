@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is written down: access tokens and passwords are replaced wherever they stand."""
+"""Hides access tokens and passwords in a text. Whoever writes free text (arguments, reasons, errors) calls it first."""
 
 import os
 import re

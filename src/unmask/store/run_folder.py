@@ -34,6 +34,27 @@ RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
 RECORDING_SCHEMA = 1
 
 
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """worker.json: where and with what a run is to be executed; no part of its identity."""
+
+    experiment: str = ""
+    """Name of the recipe that asked for the run last."""
+    configuration: str = ""
+    """Name that this recipe gives the run's configuration."""
+    lock: str = ""
+    """Path of the recipe's lock file."""
+    checkpoint: str = ""
+    """Folder or hub id of the checkpoint."""
+    data: str | None = None
+    """Folder with the data of tasks; null takes the hub, or its cache."""
+    batch_size: int = 1
+    """Sequences that are decoded at once."""
+    device: str | None = None
+    """Device for the model; null takes the best that the machine has."""
+    allow_code: bool = False
+    """Whether programs that the model writes may be executed."""
+
+
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
     """retracted.json: that a result counts no longer, and why."""
 
@@ -72,11 +93,12 @@ class RunFolder:
         return identity
 
     @property
-    def worker(self) -> dict[str, Any]:
-        """Where and with what the run is to be executed: no part of its identity."""
-        return read_json_if_there(self.folder / "worker.json", self._again) or {}
+    def worker(self) -> WorkerSettings:
+        """Where and with what the run is to be executed."""
+        file = self.folder / "worker.json"
+        return read_struct(file, WorkerSettings, self._again) or WorkerSettings()
 
-    def set_worker(self, worker: Mapping[str, Any]) -> None:
+    def set_worker(self, worker: WorkerSettings) -> None:
         """Replace the settings of the worker where they differ."""
         content = canonical(worker) + b"\n"
         file = self.folder / "worker.json"

@@ -12,7 +12,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.store.files import canonical, make_folder, publish_once, read_json, sync_folder
-from unmask.store.run_folder import RunFolder
+from unmask.store.run_folder import RunFolder, WorkerSettings
 
 DEFAULT = "results"
 VARIABLE = "UNMASK_STORE"
@@ -60,7 +60,7 @@ class Store:
         """Where the runs are."""
         return self.root / "runs"
 
-    def run(self, identity: Mapping[str, Any], worker: Mapping[str, Any] | None = None) -> RunFolder:
+    def run(self, identity: Mapping[str, Any], worker: WorkerSettings | None = None) -> RunFolder:
         """The run with this identity, made if it is new; settings of the worker are brought up to date."""
         run = RunFolder(self.runs_folder / folder_name(identity))
         if not run.folder.is_dir():
