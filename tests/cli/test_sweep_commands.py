@@ -51,7 +51,7 @@ def test_plan_shows_runs_ceilings_controls_and_samples(run: Run, recipe: Path, s
     said = " ".join(result.stdout.split())
     assert (
         "To do: 5 runs, about 8.0 s one after the other, by 1 earlier run of the same tasks on this machine; "
-        "not counted: 1, of which nothing like it was run." in said
+        "not counted: 1 without a comparable earlier run." in said
     )
     assert "Equal by construction (controls): k1_first, k1_last." in result.stdout
     assert "Equal by construction (controls): k2_first, k2_last." in result.stdout

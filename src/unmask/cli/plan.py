@@ -127,7 +127,7 @@ def _time_needed(sweep: Plan) -> str:
     expected = sweep.forecast
     if expected is not None:
         rest = (
-            f"; not counted: {expected.unknown}, of which nothing like it was run" if expected.unknown else ""
+            f"; not counted: {expected.unknown} without a comparable earlier run" if expected.unknown else ""
         )
         return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
     answers = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}

@@ -130,7 +130,7 @@ def run(
     N rows of a few configurations come first, and the rest starts only if the guards find nothing invalid. A
     KeyboardInterrupt stops the workers and leaves a store that the same call goes on from.
 
-        >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=print)     # doctest: +SKIP
+        >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=show)      # doctest: +SKIP
         >>> [(run.label, run.status) for run in done.runs]                            # doctest: +SKIP
     """
     tell = on_event or (lambda _event: None)
@@ -154,7 +154,7 @@ def running(
 
     >>> with lab.running("recipes/05_mine") as events:        # doctest: +SKIP
     ...     for event in events:
-    ...         print(event)
+    ...         show(event)
     """
     notes: list[SweepEvent] = []
     execution = _Execution(plan(recipe, on_event=notes.append, **selection), on, slots, canary)
