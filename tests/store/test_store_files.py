@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import UnmaskError
-from unmask.store import canonical, publish_once, read_json, read_lines, write_atomically
+from unmask.store import canonical, publish_once, read_json, write_atomically
 from unmask.store import files as files_module
-from unmask.store.files import append_durably, read_json_if_there, write_chunks
+from unmask.store.files import append_durably, read_json_if_there, read_lines, write_chunks
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

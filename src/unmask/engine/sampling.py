@@ -56,7 +56,7 @@ class Sampler:
             if self.temperature == 0
             else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
-        packed = candidates(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
+        packed = packed_predictions(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
         read, parts, start = to_host(packed), [], 0
         for piece in pieces:
             stop = start + len(piece.reads)
@@ -112,7 +112,7 @@ def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: floa
     return tokens.gather(-1, places_N1).squeeze(-1), nucleus.gather(-1, places_N1).squeeze(-1)
 
 
-def candidates(
+def packed_predictions(
     logits_NV: Tensor, mask_token: int, uniforms: Sequence[float], temperature: float, top_p: float
 ) -> Tensor:
     """Predictions as one fp32 tensor of token ids and confidences, so that one copy brings them to the host.

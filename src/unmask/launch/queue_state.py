@@ -85,7 +85,7 @@ def _states(answer: subprocess.CompletedProcess[str] | None) -> dict[str, JobSta
 
 def read_states(table: str) -> dict[str, JobState]:
     """States from lines of `id|state|reason|nodes|exit code`, arrays that wait as a whole taken apart."""
-    found: dict[str, JobState] = {}
+    states: dict[str, JobState] = {}
     for line in table.splitlines():
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != 5 or not fields[1]:
@@ -93,8 +93,8 @@ def read_states(table: str) -> dict[str, JobState]:
         words = fields[1].rstrip("+").split()  # "CANCELLED by 1000"
         reason, node, code = ("" if each in ("None", "None assigned") else each for each in fields[2:])
         state = JobState(_phase(words[0]), words[0], reason, node, code)
-        found.update(dict.fromkeys(_tasks(fields[0]), state))
-    return found
+        states.update(dict.fromkeys(_tasks(fields[0]), state))
+    return states
 
 
 def _tasks(job_id: str) -> Iterator[str]:

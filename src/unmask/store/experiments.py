@@ -21,7 +21,7 @@ from unmask.store.files import (
     exclusive,
     make_folder,
     parse_object,
-    read_json,
+    read_struct,
     write_atomically,
 )
 from unmask.store.store import Store
@@ -118,14 +118,8 @@ def _write_experiment(
 
 def read_experiment(store: Store, name: str) -> Experiment | None:
     """An experiment by its name, or None."""
-    file = _file(store, name)
-    if not file.exists():
-        return None
     mend = "delete it and run the recipe again: no result is lost"
-    try:
-        return msgspec.convert(read_json(file, mend), Experiment)
-    except msgspec.ValidationError as error:
-        raise UnmaskError(f"{file} has not the layout of an experiment ({error}); {mend}.") from None
+    return read_struct(_file(store, name), Experiment, mend)
 
 
 def experiment_names(store: Store) -> list[str]:

@@ -84,16 +84,16 @@ class Store:
             return RunFolder(folder.resolve())
         wanted = folder.name
         names = list(self.names())
-        exact = [one for one in names if wanted in (one, one.rpartition("-")[2])]
-        found = exact or [one for one in names if wanted and _begins(one, wanted)]
-        if not found:
+        exact = [known for known in names if wanted in (known, known.rpartition("-")[2])]
+        matches = exact or [known for known in names if wanted and _begins(known, wanted)]
+        if not matches:
             raise UnmaskError(f"There is no run {str(name)!r} in {self.root}; `unmask status` lists them.")
-        if len(found) > 1:
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        if len(matches) > 1:
+            more = f" and {len(matches) - SHOWN} more" if len(matches) > SHOWN else ""
             raise UnmaskError(
-                f"{wanted!r} could be {', '.join(found[:SHOWN])}{more}; give more of the name or the id."
+                f"{wanted!r} could be {', '.join(matches[:SHOWN])}{more}; give more of the name or the id."
             )
-        return RunFolder(self.runs_folder / found[0])
+        return RunFolder(self.runs_folder / matches[0])
 
     def names(self) -> list[str]:
         """Names of all run folders, sorted."""
