@@ -123,7 +123,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 SMALL = 1_000_000_000
-"""Bytes of weights up to which a report loads a checkpoint unasked."""
+"""Bytes of weights up to which a report loads a checkpoint without being asked to."""
 USUAL = 2
 """Samples that are shown where nobody says how many."""
 
@@ -208,7 +208,7 @@ def _missing(store: Store, choices: Iterable[RecordingChoice]) -> list[tuple[str
 
 
 def _make(missing: list[tuple[str, list[str]]], largest: int | None) -> str:
-    """Start the process that decodes; what it complains of is the note of the report."""
+    """Start the process that decodes; returns a sentence for the page if it fails."""
     request = json.dumps({"runs": missing, "largest": largest})
     command = [sys.executable, "-m", "unmask.evaluation.recordings"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)
