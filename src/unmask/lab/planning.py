@@ -234,6 +234,7 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
         "batch_size": evaluation.batch_size,
         "device": evaluation.device,
         "allow_code": evaluation.allow_code,
+        "allow_unsafe_code": evaluation.allow_unsafe_code,
     }
     for run in runs:
         store.run(run.planned.identity, {**worker, "configuration": run.planned.configuration})
