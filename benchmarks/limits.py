@@ -17,6 +17,7 @@ import torch
 import unmask
 from timing import clock, fair_clock
 from unmask.cost import Device, ModelShape, Price, Work, price_of
+from unmask.engine.events import collect
 from unmask.engine.forward import ForwardOutput, Workspace
 from unmask.engine.sampling import Predictions
 from unmask.engine.sequence import SequenceState
@@ -142,11 +143,8 @@ def recorded(
     """Decode all prompts together; return their ids and the forwards that it took."""
     recorder = RecordingEngine(engine)
     rule = RecordingRule(spec.threshold, recorder.forwards)
-    ids: dict[int, list[int]] = {}
-    for event in recorder.stream(prompts, spec, batch_size=len(prompts), rule=rule):
-        if isinstance(event, unmask.Finished):
-            ids[event.request] = event.generation.ids
-    return [ids[request] for request in sorted(ids)], recorder.forwards
+    answers = collect(recorder.stream(prompts, spec, batch_size=len(prompts), rule=rule))
+    return [answer.ids for answer in answers], recorder.forwards
 
 
 def this_machine(threads: int) -> Device:

@@ -27,18 +27,21 @@ from unmask.store.files import canonical
 from unmask.store.store import folder_name, run_id
 
 CHILD = """
-import collections, json, resource, sys
+import collections, io, json, resource, sys
 if sys.argv[1] == "states":
     from unmask.store.state import states
     from unmask.store.store import Store
-    counts = collections.Counter(state.status for _, state in states(Store.at(sys.argv[2])))
+    statuses = collections.Counter(state.status for _, state in states(Store.at(sys.argv[2])))
 else:
     from unmask.cli import app
-    sys.stdout, shown = open("/dev/null", "w"), sys.stdout
+    terminal, sys.stdout = sys.stdout, io.StringIO()
     app([*sys.argv[1].split(), "--store", sys.argv[2]], standalone_mode=False)
-    sys.stdout = shown
+    shown, sys.stdout = sys.stdout.getvalue(), terminal
+    experiments = json.loads(shown) if "--json" in sys.argv[1] else []
+    statuses = collections.Counter(run["status"] for each in experiments for run in each["runs"])
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps({"cpu_seconds": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}))
+cpu, memory = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+print(json.dumps({"cpu_seconds": cpu, "megabytes": memory, "statuses": statuses}))
 """
 COMMANDS = ("states", "status --json", "status")
 MEMBERS = 1000
@@ -159,8 +162,8 @@ def _member(number: int) -> Member:
     )
 
 
-def measure(command: str, root: Path) -> dict[str, float]:
-    """Seconds, seconds of processor and peak of memory of one process."""
+def measure(command: str, root: Path) -> dict[str, Any]:
+    """Seconds, seconds of processor and peak of memory of one process, and the statuses that it counted."""
     start = time.perf_counter()
     child = [sys.executable, "-c", CHILD, command, str(root)]
     done = subprocess.run(child, capture_output=True, text=True, check=True)
@@ -179,19 +182,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=100, help="runs with a megabyte of samples each")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(arguments)
-    measured: dict[str, dict[str, float]] = {}
+    measured: dict[str, list[dict[str, Any]]] = {}
 
     def measure_all(store: str, root: Path, fresh_index: bool = False) -> None:
-        """Take the best of each command on a store in its present state."""
+        """Measure each command on a store in its present state."""
         for command in COMMANDS:
-            samples = []
+            samples = measured[f"{command}, {store}"] = []
             for _ in range(options.repeats):
                 if fresh_index:
                     (root / "index.json").unlink(missing_ok=True)
                 samples.append(measure(command, root))
-            measured[f"{command}, {store}"] = {
-                key: min(sample[key] for sample in samples) for key in samples[0]
-            }
 
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "results"
@@ -209,7 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{options.runs} runs, an index of {index / 1e6:.1f} MB, {size / 1e6:.0f} MB of samples; the best of each\n"
     )
     print("| command, store | seconds | CPU seconds | peak MB |\n|---|---|---|---|")
-    for name, best in measured.items():
+    for name, samples in measured.items():
+        best = {
+            key: min(sample[key] for sample in samples) for key in ("seconds", "cpu_seconds", "megabytes")
+        }
         print(f"| {name} | {best['seconds']:.2f} | {best['cpu_seconds']:.2f} | {best['megabytes']:.0f} |")
     document = {"benchmark": "store", "runs": options.runs, "index_bytes": index, "sample_bytes": size}
     print(json.dumps({**document, "machine": machine(), "measured": measured}))

@@ -1,11 +1,11 @@
 """Where the time of a forward goes: products, attention, norms and so on, and what is no operation at all.
 
-One call is what the decoder does for one step: forward, logits of the rows that are read, candidates, copy to
+One call is what the decoder does for one step: forward, logits of the rows that are read, predictions, copy to
 the host. It is run in turns as it is, which gives the total (CPU clock for one thread, else wall clock), and
-under torch's profiler, which tells how long each operation took. Both must give the same candidates.
+under torch's profiler, which tells how long each operation took. Both must give the same predictions.
 
 Only operations that Python called itself are taken, whole, with all that they called in turn; name and
-shapes say what they were for, and that they ran inside of logits or candidates says head or sampling. An
+shapes say what they were for, and that they ran inside of logits or predictions says head or sampling. An
 operation's time is the median over all rounds of the operation at that place, so that a neighbour who takes the
 core for a moment does not count. The profiler makes every operation slower: that is the difference of
 the two totals, shared evenly among all operations. Where it fell between the operations it is not in their
@@ -43,7 +43,7 @@ from random_checkpoint import DEFAULT_CACHE, SHAPES
 from timing import Sample, clock, fair_clock, interleave, machine
 from unmask.cost.shape import ModelShape
 from unmask.engine.forward import Workspace
-from unmask.engine.sampling import Predictions, candidates, to_host
+from unmask.engine.sampling import Predictions, packed_predictions, to_host
 from unmask.engine.step_plan import FULL
 from unmask.model.geometry import Segment
 
@@ -120,7 +120,7 @@ def run(
     with phase("head"):
         logits_NV = engine.transformer.logits(hidden_TD[torch.tensor(step.reads)])
     with phase("sampling"):
-        return to_host(candidates(logits_NV, engine.mask_token, (), 0.0, 1.0))
+        return to_host(packed_predictions(logits_NV, engine.mask_token, (), 0.0, 1.0))
 
 
 def product_of(shapes: Shapes, rows: int, shape: ModelShape) -> str | None:

@@ -39,7 +39,8 @@ def test_all_is_sorted_and_other_names_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["unmask", "unmask.spec", "unmask.cost", "unmask.errors", "unmask.model.checkpoint"]
+    "module",
+    ["unmask", "unmask.spec", "unmask.cost", "unmask.errors", "unmask.lab", "unmask.model.checkpoint"],
 )
 def test_imports_no_torch(module: str) -> None:
     result = run_python(f"import sys, {module}; print('torch' in sys.modules)")

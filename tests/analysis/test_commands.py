@@ -8,7 +8,7 @@ import click
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from stores import filled, member, result_of
+from stores import filled, result_of
 from sweeps import clean
 
 from unmask.analysis.samples import compare as compare_entries
@@ -58,12 +58,6 @@ def test_check_exits_with_1_for_what_is_invalid(store: Store) -> None:
     assert found.exit_code == 1
     assert "invalid: controls-differ (sweep)" in found.output
     assert "k1_first, k1_middle must be equal" in found.output.replace("\n  ", " ")
-
-
-def test_check_explains_its_exit_codes() -> None:
-    told = call(check, "--help").output
-    for part in ("Exit code 0", "1: something is invalid", "2: the input"):
-        assert part in " ".join(told.split())
 
 
 def test_compare_shows_the_table_and_flipped_samples(store: Store) -> None:
@@ -116,7 +110,6 @@ def test_compare_refuses_what_cannot_be_compared(store: Store) -> None:
     entry = clean().entries[0]
     elsewhere = store.run({"schema": 1, "kind": "accuracy", "task": {"name": "other"}})
     elsewhere.publish(msgspec.structs.replace(result_of(elsewhere, entry, "0001"), task="other"))
-    assert member(elsewhere, "x").id == elsewhere.id
     found = call(compare, one, elsewhere.id, "--store", store.root)
     assert "compare two runs of the same rows" in str(found.exception)
 

@@ -31,7 +31,7 @@ def test_a_limited_timing_does_not_replace_the_full_one(table: Table) -> None:
         full, "sweep", "k2_last", "k1_first"
     )
     found = verdict(both, "sweep")
-    assert found.reason.endswith("Timed: 16 prompts of arith in 5 rounds.")
+    assert found.basis.startswith("Speeds were measured on 16 prompts of arith in 5 rounds.")
 
 
 def test_one_round_has_no_interval_and_confirms_nothing(table: Table) -> None:
@@ -61,12 +61,12 @@ def test_invalid_figures_do_not_reject(table: Table) -> None:
     assert verdict(asked, "sweep").answer == "rejected"
     found = verdict(changed(asked, "k3_first", truncated=1900), "sweep")
     assert found.answer == "undecided"
-    assert "not sound" in found.reason
+    assert found.reason.endswith("But a guard calls the figures invalid.")
 
 
 def test_limited_rows_are_named(table: Table) -> None:
     limited = replace(table, entries=tuple(replace(one, limit=2000) for one in table.entries))
-    assert "Losses are those of arith (limit 2000), not of all rows." in verdict(limited, "sweep").reason
+    assert "Losses are those of arith (limit 2000), not of all rows." in verdict(limited, "sweep").basis
 
 
 def test_candidates_that_never_started_widen_the_intervals(table: Table) -> None:
@@ -75,6 +75,13 @@ def test_candidates_that_never_started_widen_the_intervals(table: Table) -> None
     )
     found = verdict(replace(table, experiments=(waiting,)), "sweep")
     assert len(found.candidates) == 7
+    levels = [
+        one.loss.corrected.level
+        for judged in (verdict(table, "sweep"), found)
+        for one in judged.candidates
+        if one.configuration == "k2_last" and one.loss
+    ]
+    assert levels == pytest.approx([1 - 0.05 / 6, 1 - 0.05 / 7])
 
 
 def test_one_run_under_two_names_is_no_pair_of_controls(table: Table) -> None:
@@ -109,7 +116,7 @@ def test_plan_and_check_ask_for_the_same_rows(tmp_path: Path) -> None:
     table = clean(0, 10)
     perfect = replace(table, entries=tuple(replace(one, value=1.0) for one in table.entries))
     (found,) = [one for one in run_guards(perfect) if one.guard == "too-few-samples"]
-    assert f"need {samples_for_margin(0.05, assumed_discordance()):,}." in found.sentence
+    assert f"takes {samples_for_margin(0.05, assumed_discordance()):,} rows" in found.sentence
 
 
 def test_there_is_no_negative_zero() -> None:

@@ -19,7 +19,7 @@ def named(variable: str, configuration: str) -> bool:
 
 def main() -> int:
     run = RunFolder(Path(sys.argv[1]))
-    configuration = run.worker["configuration"]
+    configuration = run.worker.configuration
     attempt = run.new_attempt()
     attempt.log.write_text(f"working on {configuration}\n")
     if named("PLANTED_WAIT", configuration):

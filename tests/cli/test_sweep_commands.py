@@ -50,8 +50,8 @@ def test_plan_shows_runs_ceilings_controls_and_samples(run: Run, recipe: Path, s
     assert "6 runs: 1 done, 5 missing." in result.stdout
     said = " ".join(result.stdout.split())
     assert (
-        "To do: 5 runs, about 8 s one after the other, by 1 earlier run of the same tasks on this machine; "
-        "not counted: 1, of which nothing like it was run." in said
+        "To do: 5 runs, about 8.0 s one after the other, by 1 earlier run of the same tasks on this machine; "
+        "not counted: 1 without a comparable earlier run." in said
     )
     assert "Equal by construction (controls): k1_first, k1_last." in result.stdout
     assert "Equal by construction (controls): k2_first, k2_last." in result.stdout
@@ -169,9 +169,9 @@ def test_run_writes_down_what_the_experiment_stands_for(run: Run, done: Path, st
     assert [member.configuration for member in experiment.members] == list(ALL_RUNS)
     assert (experiment.control, experiment.recipe_text) == ("k1_first", TEXT)
     worker = folder_of(store, done, "k2_last").worker
-    assert worker["configuration"] == "k2_last"
-    assert worker["lock"] == str((done / "recipe.lock").resolve())
-    assert worker["batch_size"] == 16
+    assert worker.configuration == "k2_last"
+    assert worker.lock == str((done / "recipe.lock").resolve())
+    assert worker.batch_size == 16
 
 
 def test_run_does_only_what_is_missing(run: Run, recipe: Path, store: Store, workers: None) -> None:

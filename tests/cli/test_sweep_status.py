@@ -21,6 +21,7 @@ from planted import (
 )
 
 from unmask.store import Store
+from unmask.store.run_folder import WorkerSettings
 from unmask.store.state import state_of
 
 HEAVY = ("torch", "transformers", "lm_eval", "datasets", "scipy")
@@ -205,7 +206,7 @@ def test_rm_does_not_touch_a_run_under_way(run: Run, recipe: Path, store: Store)
 
 
 def test_cancel_stops_a_worker_of_this_machine(run: Run, recipe: Path, store: Store, tmp_path: Path) -> None:
-    busy = store.run(runs_of(recipe)["k1_first"].identity, {"configuration": "k1_first"})
+    busy = store.run(runs_of(recipe)["k1_first"].identity, WorkerSettings(configuration="k1_first"))
     command = [use_planted_worker(tmp_path), "-m", "unmask", "run-one", str(busy.folder)]
     worker = subprocess.Popen(command, env={"PLANTED_WAIT": "k1_first"}, stderr=subprocess.DEVNULL)
     with worker:

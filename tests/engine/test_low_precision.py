@@ -1,4 +1,4 @@
-"""fp16 and bf16 on the CPU: the golden vectors run, and how far their candidates agree with fp32's."""
+"""fp16 and bf16 on the CPU: the golden vectors run, and how far their predictions agree with fp32's."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from unmask.model.transformer import Transformer
 
 VECTORS = ["single_28layers", "single_len40", "single_len96", "single_mqa"]
 FLOORS = {torch.float32: 1.0, torch.float16: 0.97, torch.bfloat16: 0.93}
-"""Share of forced tokens that are also the candidates. Measured on 14 vectors (torch 2.13.0, CPU): 1313 of
+"""Share of forced tokens that are also predicted. Measured on 14 vectors (torch 2.13.0, CPU): 1313 of
 1313 in fp32, 1309 in fp16 (0.997), 1288 in bf16 (0.981); the worst single vector 0.990 and 0.953. The floors
 leave about 2.5 and 5 points for kernels that round in another order."""
 Script = dict[int, list[list[tuple[int, int]]]]
@@ -64,7 +64,7 @@ def test_candidates_agree_with_those_of_fp32_on_the_same_states(
         engine = load_recipe(vector["checkpoint"], dtype).engine
         assert engine.transformer.dtype == dtype
         found = agreement(engine, vector, scripts[name])
-        print(f"{name} {dtype}: {found.agreed} of {found.positions} candidates agree")
+        print(f"{name} {dtype}: {found.agreed} of {found.positions} predictions agree")
         positions, agreed = positions + found.positions, agreed + found.agreed
     print(f"all {dtype}: {agreed} of {positions} = {agreed / positions:.4f}")
     assert agreed / positions >= FLOORS[dtype]

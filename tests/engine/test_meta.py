@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from unmask.engine.forward import Workspace
-from unmask.engine.sampling import GREEDY, candidates
+from unmask.engine.sampling import GREEDY, packed_predictions
 from unmask.model.config import parse_config
 from unmask.model.geometry import Segment
 from unmask.model.memory import kv_bytes, weight_bytes
@@ -71,7 +71,7 @@ def test_candidates_are_packed_for_one_copy(workspace: Workspace, rows: int, tem
     hidden = torch.empty(rows, 3584, device=META, dtype=workspace.transformer.dtype)
     with torch.inference_mode():
         logits = workspace.transformer.logits(hidden)
-        packed = candidates(logits, 151665, [GREEDY] + [0.5] * (rows - 1), temperature, 0.95)
+        packed = packed_predictions(logits, 151665, [GREEDY] + [0.5] * (rows - 1), temperature, 0.95)
     assert (packed.shape, packed.dtype) == ((2, rows), torch.float32)
 
 

@@ -13,11 +13,11 @@ from unmask.engine.prefixes import Prefixes, shared
 from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.policies.registry import make_policy
 
-RULES = BlockSettings(4, 2, True, 99, frozenset())
+SETTINGS = BlockSettings(4, 2, True, 99, frozenset())
 
 
 def row(tokens: list[int], slot: int = 0) -> SequenceState:
-    made = SequenceState(0, tokens, 4, RULES, 1)
+    made = SequenceState(0, tokens, 4, SETTINGS, 1)
     made.slot = slot
     return made
 

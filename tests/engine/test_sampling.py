@@ -12,7 +12,7 @@ from checkpoints import MASK, Model, small_model
 from decoding_cases import models, requests
 from traces import trace
 from unmask.engine.prompt import Request
-from unmask.engine.sampling import GREEDY, accepted, candidates, drawn, request_seed, to_host, uniform
+from unmask.engine.sampling import GREEDY, accepted, drawn, packed_predictions, request_seed, to_host, uniform
 from unmask.spec import DecodeSpec
 
 HOT = DecodeSpec(max_new_tokens=24, temperature=0.9, top_p=0.95, stop_tokens=())
@@ -107,7 +107,7 @@ def test_the_mask_token_is_never_a_candidate() -> None:
         logits = torch.zeros(200, 8)
         logits[:, 3] = 50.0
         uniforms = [uniform(1, column, 0) for column in range(200)]
-        found = to_host(candidates(logits, 3, uniforms, temperature, 1.0))
+        found = to_host(packed_predictions(logits, 3, uniforms, temperature, 1.0))
         assert 3 not in found.tokens
         assert all(math.isclose(confidence, 1 / 7, rel_tol=1e-5) for confidence in found.confidences)
 
@@ -139,7 +139,7 @@ def test_temperature_sharpens_and_flattens() -> None:
 
 def test_greedy_positions_and_draws_may_share_a_forward() -> None:
     logits = probabilities_as_logits(0.5, 0.3, 0.2, 1e-9).repeat(3, 1)
-    found = to_host(candidates(logits, 3, [GREEDY, 0.6, 0.95], 1.0, 1.0))
+    found = to_host(packed_predictions(logits, 3, [GREEDY, 0.6, 0.95], 1.0, 1.0))
     assert found.tokens == [0, 1, 2]
     assert [round(confidence, 5) for confidence in found.confidences] == [0.5, 0.3, 0.2]
 
@@ -181,6 +181,6 @@ def test_confidences_are_probabilities_over_the_whole_vocabulary(temperature: fl
     masked = logits.double()
     masked[:, MASK] = -math.inf
     expected = masked.softmax(dim=-1)
-    found = to_host(candidates(logits.clone(), MASK, [0.5] * 6, temperature, 1.0))
+    found = to_host(packed_predictions(logits.clone(), MASK, [0.5] * 6, temperature, 1.0))
     for row, (token, confidence) in enumerate(zip(found.tokens, found.confidences, strict=True)):
         assert math.isclose(confidence, expected[row, token].item(), rel_tol=1e-5)

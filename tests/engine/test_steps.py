@@ -57,3 +57,8 @@ def test_sub_steps_follow_the_refresh_rule(model: Model, prompt: list[int], spec
             assert step.kind == ("sub" if may_be_sub else "block"), (first_step, step)
             fed_block, first_step = block, False
         known |= step.writes.keys()
+
+
+def test_positions_have_their_former_name_for_one_version() -> None:
+    event = StepEvent(0, Kind.SUB, FULL, 3, (7, 9), (1, 2), (0.5, 0.6))
+    assert event.columns == event.positions == (7, 9)

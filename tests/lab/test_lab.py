@@ -82,6 +82,8 @@ def test_a_plan_knows_what_is_to_do(recipe: Path, store: Store) -> None:
         "unmask_arith_limit_4 k1_first",
         "unmask_arith_limit_4 k1_last",
     ]
+    one_task = lab.plan(recipe, tasks="unmask_arith", configurations=iter(["k2_*"]), store=store)
+    assert [run.planned.configuration for run in one_task.runs] == ["k2_first", "k2_last"]
 
 
 def test_a_sweep_runs_and_tells_what_happens(recipe: Path, store: Store, workers: None) -> None:
@@ -92,7 +94,9 @@ def test_a_sweep_runs_and_tells_what_happens(recipe: Path, store: Store, workers
     assert {run.planned.configuration: outcome.record(run) is not None for run in outcome.runs} == (
         dict.fromkeys(ALL_RUNS, True)
     )
-    assert sorted(event.job.run for event in events if isinstance(event, Started)) == sorted(outcome.started)
+    assert sorted(event.command.run for event in events if isinstance(event, Started)) == sorted(
+        outcome.started
+    )
     assert all(event.done for event in events if isinstance(event, Ended))
     assert lab.run(recipe, store=store).started == ()
 

@@ -7,7 +7,7 @@ import pytest
 from policy_cases import adaptive, reuse, trim
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy, policy_spec
-from unmask.policies.subsets import default_size, listed_layers, named_subset, overlap
+from unmask.policies.subsets import default_size, listed_layers, named_subset
 
 
 def test_the_published_subsets_of_28_layers() -> None:
@@ -29,13 +29,6 @@ def test_the_three_subsets_have_equal_size_and_first_leaves_layer_0(layers: int)
     assert {len(subset) for subset in subsets} == {default_size(layers)}
     assert subsets[0][0] == 1
     assert subsets[2][-1] == layers - 1
-
-
-def test_overlap() -> None:
-    assert overlap(28, None) == (*range(8, 13), *range(16, 20))
-    assert overlap(36, None) == (12,)
-    assert overlap(12, None) == (4,)
-    assert overlap(12, 3) == ()
 
 
 def test_indices_and_ranges() -> None:

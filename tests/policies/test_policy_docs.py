@@ -15,8 +15,9 @@ from policy_cases import PROMPTS, one
 from unmask.engine.policy import StepView
 from unmask.engine.step_plan import Kind, Op, StepPlan
 from unmask.errors import UnmaskError
-from unmask.policies.registry import ENTRY_POINTS, MAKERS, make_policy, policy_spec
+from unmask.policies.registry import MAKERS, make_policy, policy_spec
 from unmask.spec import PolicySpec
+from unmask.spec.own_code import ENTRY_POINTS
 
 DOCS = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
 
@@ -120,7 +121,7 @@ def test_the_example_runs_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> 
     def entry_points(**wanted: str) -> list[importlib.metadata.EntryPoint]:
         return [entry] if wanted == {"group": entry.group, "name": entry.name} else []
 
-    monkeypatch.setattr("unmask.policies.registry.entry_points", entry_points)
+    monkeypatch.setattr("unmask.spec.own_code.entry_points", entry_points)
     check(name, 1)
 
 

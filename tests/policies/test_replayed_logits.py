@@ -64,7 +64,7 @@ def test_a_replayed_attention_writes_no_keys(unit: Unit) -> None:
 
 
 class Remembering(ConfidenceRule):
-    """Keeps the candidates of every step."""
+    """Keeps the predictions of every step."""
 
     def __init__(self, threshold: float) -> None:
         super().__init__(threshold)
@@ -85,17 +85,17 @@ def test_output_replay_is_to_unmask_again_from_the_old_logits(k: int) -> None:
         found = one(PROMPTS[1], reuse(unit="output", k=k, layers=layers), rule=rule, sub_block_size=8)
         old: dict[int, tuple[int, float]] = {}
         replays = 0
-        for (_, event), candidates in zip(found.denoising(), rule.found, strict=True):
+        for (_, event), predicted in zip(found.denoising(), rule.found, strict=True):
             if not event.plan.replays_everything:
-                old = candidates
+                old = predicted
                 continue
             replays += 1
-            for column, (token, confidence) in candidates.items():
-                assert token == old[column][0]
+            for position, (token, confidence) in predicted.items():
+                assert token == old[position][0]
                 # The hidden states are the same; a head product of fewer rows may round otherwise.
-                assert confidence == pytest.approx(old[column][1], rel=1e-5)
-            best = max(candidates, key=lambda column: candidates[column][1])
-            assert (event.positions, event.tokens) == ((best,), (candidates[best][0],))
+                assert confidence == pytest.approx(old[position][1], rel=1e-5)
+            best = max(predicted, key=lambda position: predicted[position][1])
+            assert (event.positions, event.tokens) == ((best,), (predicted[best][0],))
         ledger = found.generation.ledger
         empty = (0,) * LAYERS
         assert replays == sum(

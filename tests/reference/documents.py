@@ -31,7 +31,8 @@ from unmask.store.store import run_id  # noqa: E402
 
 STORE, EXPECTED = HERE / "store", HERE / "expected"
 RECIPES = HERE.parents[1] / "recipes"
-WRITTEN = re.compile(r"Written [0-9-]+ [0-9:]+ UTC by unmask [0-9.]+")
+WRITTEN = re.compile(r"Written [0-9-]+ [0-9:]+ UTC by unmask [0-9.]+|\*\*Date\*\*: [0-9-]+")
+"""When a report was made, in both of its forms."""
 DIGITS = 4
 """Decimals of a score that are compared: products round otherwise on other processors."""
 

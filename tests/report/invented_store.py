@@ -15,6 +15,7 @@ import msgspec
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.result import AccuracyResult, TimingResult
+from unmask.store.run_folder import WorkerSettings
 
 LAYERS = 24
 RECIPE = """
@@ -216,7 +217,7 @@ def accuracy_run(
             "lm_eval": "0.4.13",
         },
     }
-    run = store.run(identity, {"checkpoint": "embedded", "configuration": configuration})
+    run = store.run(identity, WorkerSettings(checkpoint="embedded", configuration=configuration))
     host = HOSTS[number % len(HOSTS)]
     start = BEGIN + 700 * (number // len(HOSTS)) + (330 if task == "exam" else 0)
     if configuration == "k3_last" and task == "arith":
@@ -284,7 +285,7 @@ def timing_run(store: Store, settings: Mapping[str, Mapping[str, Any]]) -> Membe
         "batch_size": 1,
         "configurations": dict(settings),
     }
-    run = store.run(identity, {"checkpoint": "embedded", "configuration": "timing"})
+    run = store.run(identity, WorkerSettings(checkpoint="embedded", configuration="timing"))
     attempt = write_attempt(run, "node1", BEGIN + 3000)
     noise = random.Random(7)
     measured = {}

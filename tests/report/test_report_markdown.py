@@ -10,10 +10,18 @@ from unmask.analysis.words import MINUS, MISSING, TIMES
 from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown, escaped
+from unmask.report.tables import columns_of
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
 
-SECTIONS = ["Summary", "Results", "Analysis", "Verdict", "Provenance", "Artifacts"]
+SECTIONS = [
+    "Verdict",
+    "Results",
+    "Key findings",
+    "Unexpected observations",
+    "Provenance",
+    "Artifacts",
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +43,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
 def test_sections_come_in_order(text: str) -> None:
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
     assert text.startswith("# Results: 05_invented\n")
-    assert "**Verdict**: " in text
+    assert "**Guards**: " in text
     assert "**Status**: complete (22 accuracy runs, 1 timing run)" in text
 
 
@@ -47,6 +55,7 @@ def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
         "Drop vs k1_first (points)",
         "p (Holm)",
         "Work skipped (%)",
+        f"Operations ({TIMES} control)",
         "Total time",
         "Tokens",
         "Speed (tokens/s)",
@@ -89,11 +98,9 @@ def test_subjects_are_listed(text: str) -> None:
 def test_equal_subsets_lead(tmp_path: Path) -> None:
     store = write_store(tmp_path, rows=60, unit="output")
     told = as_markdown(gather(store, ["05_invented"]))
-    first = section(told, "Summary").strip().splitlines()[0]
-    assert first.startswith(
-        "**Equal by construction: k2_first, k2_middle, k2_last; k3_first, k3_middle, k3_last."
-    )
-    assert "6 configurations that reuse work are 2 in truth" in first
+    head = told.split("## Verdict", 1)[0]
+    assert "**Equal by construction: k2_first, k2_middle, k2_last; k3_first, k3_middle, k3_last." in head
+    assert "the 6 configurations that reuse work are only 2 different ones.**" in head
 
 
 def test_other_units_do_not_lead_with_it(text: str) -> None:
@@ -132,3 +139,18 @@ def test_missing_and_retracted_runs_are_told(tmp_path: Path) -> None:
 
 def test_text_stays_text() -> None:
     assert escaped("a|b <i> k2_first _x_ *y*\nz & w") == "a\\|b &lt;i> k2_first \\_x\\_ \\*y\\* z &amp; w"
+
+
+def test_every_figure_is_said_once(text: str, document: Document) -> None:
+    """A loss or a speed-up with its interval stands in the table of its task and nowhere else."""
+    figures = [
+        str(column.cell(line))
+        for task in document.parts[0].tasks
+        for column in columns_of(task)
+        if column.heading.startswith(("Drop", "Speed-up"))
+        for line in task.lines
+        if column.cell(line).note and line.loss and not line.same_as_control
+    ]
+    assert len(figures) > 10
+    for figure in set(figures):
+        assert text.count(figure) == figures.count(figure)

@@ -133,8 +133,11 @@ def test_pictures_are_there(page: str) -> None:
     assert "threshold-curve" in page
 
 
-def test_figures_of_the_table_are_there(page: str) -> None:
-    assert 'data-sort="0.0"' in page
+def test_figures_of_the_table_are_there(page: str, document: Document) -> None:
+    for line in document.parts[0].tasks[0].lines:
+        assert (
+            f'<td class="number" data-sort="{line.entry.value}">{line.entry.value * 100:.1f}<small>' in page
+        )
     assert re.search(r'<th scope="row">k1_first <small>control</small></th>', page)
 
 

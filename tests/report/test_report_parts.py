@@ -94,7 +94,7 @@ def test_an_experiment_without_any_result_is_still_reported(tmp_path: Path) -> N
     document = gather(store, ["05_invented"])
     text = as_markdown(document)
     assert "**Status**: partial (0 accuracy runs, 0 timing runs, 19 planned without a result)" in text
-    assert "There is nothing to compare yet." in text
+    assert "There is no result yet." in text
     assert "19 planned runs without a result" in as_page(document)
 
 
@@ -102,7 +102,7 @@ def test_one_configuration_alone_is_still_reported(tmp_path: Path) -> None:
     store = write_store(tmp_path, rows=60, configurations=["k2_first"])
     document = gather(store, ["05_invented"])
     assert document.parts[0].tasks[0].control is None
-    assert "Drop" not in as_markdown(document).split("## Analysis", 1)[0]
+    assert "Drop" not in as_markdown(document).split("## Unexpected", 1)[0]
     assert "k2_first" in as_page(document)
     assert list(flips_of(document.parts[0].tasks)) == []
 
@@ -124,6 +124,6 @@ def test_nothing_takes_the_place_of_a_control_without_a_result(tmp_path: Path) -
     document = gather(store, ["05_invented"])
     assert document.parts[0].tasks[0].control is None
     text = as_markdown(document)
-    assert "The control k1_first has no result yet, so no drops are shown." in text
+    assert "Control: k1_first (no result yet)." in text
     assert "(control)" not in text
     assert "has no result yet" in as_page(document)

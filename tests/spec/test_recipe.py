@@ -172,6 +172,7 @@ NAMES = {
     ),
     "a folder": (('"loose"', '"../loose"'), "A configuration's name is '../loose'"),
     "spaces": (('name = "tiny"', 'name = "my recipe"'), "name is 'my recipe'; use letters, digits"),
+    "a plus": (('name = "tiny"', 'name = "tiny+small"'), "name is 'tiny+small'; use letters, digits"),
     "nothing": (('name = "tiny"', 'name = ""'), "name is ''"),
     "a grid's": (("k{k}_{layers}", "{k}/{layers}"), "A configuration's name is '1/first'"),
 }

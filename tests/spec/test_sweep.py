@@ -15,7 +15,7 @@ from unmask.errors import UnmaskError
 from unmask.spec import AdaptiveSpec, DecodeSpec, LayerReuseSpec, TrimSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe, parse_recipe, read_recipe
-from unmask.spec.sweep import ENGINE_REVISION, PlannedRun, sweep_of, task_label
+from unmask.spec.sweep import ENGINE_REVISION, PlannedRun, sweep_of
 from unmask.store.store import run_id
 
 FULL = ("limit = 4\n", "")
@@ -203,7 +203,6 @@ def test_a_limited_run_is_never_the_full_one() -> None:
     assert full.identity["task"]["rows"] == {"unmask_arith": 600}
     assert run_id(full.identity) != run_id(every.identity)
     assert (full.label, every.label) == ("unmask_arith k2_last", "unmask_arith_limit_600 k2_last")
-    assert task_label("gsm8k", None) != task_label("gsm8k", 1319)
 
 
 policies = st.one_of(
@@ -228,10 +227,11 @@ decodes = st.builds(
 points = st.tuples(policies, decodes)
 
 
-@given(points, points)
+@given(points, points, st.booleans())
 def test_two_configurations_share_an_id_exactly_when_all_their_settings_are_equal(
-    one: Any, other: Any
+    one: Any, other: Any, twice: bool
 ) -> None:
+    other = one if twice else other  # two draws are hardly ever equal by themselves
     found = recipe()
     lock = lock_for(found)
 

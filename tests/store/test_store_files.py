@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.errors import UnmaskError
-from unmask.store import canonical, publish_once, read_json, read_lines, write_atomically
+from unmask.store import canonical, publish_once, read_json, write_atomically
 from unmask.store import files as files_module
-from unmask.store.files import append_durably, read_json_if_there, write_chunks
+from unmask.store.files import append_durably, read_json_if_there, read_lines, write_chunks
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -152,6 +152,7 @@ from pathlib import Path
 from unmask.errors import UnmaskError
 from unmask.store import Store, publish_once
 from unmask.store.attempt import GeneratedAnswer
+from unmask.store.run_folder import WorkerSettings
 folder = Path(sys.argv[1])
 def told(action):
     try:
@@ -177,7 +178,7 @@ assert attempt.fail("disk full") in (True, False)
 os.system(f"mount -o remount,ro {folder}")
 told(lambda: Store.at(folder).run({"task": "other"}))
 told(run.new_attempt)
-told(lambda: run.set_worker({"a": 1}))
+told(lambda: run.set_worker(WorkerSettings(batch_size=2)))
 assert attempt.fail("read-only") is False
 print("whole")
 """

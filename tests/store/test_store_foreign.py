@@ -10,7 +10,7 @@ from store_cases import done
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
 from unmask.store import Store
-from unmask.store.foreign import ForeignRecord, Imported, foreign, foreign_of, import_tree, imports
+from unmask.store.foreign import ForeignRecord, Imported, foreign_of, import_tree, imports
 from unmask.store.index import records
 
 SEED = Path(__file__).parents[3] / "shared" / "data" / "seed_summaries"
@@ -74,7 +74,7 @@ def test_a_summary_becomes_a_foreign_record_and_is_kept_byte_for_byte(store: Sto
     assert record.summary == summary()
     kept = store.root / "foreign/old/files/gsm8k/k1_first/summary.json"
     assert kept.read_bytes() == file.read_bytes()
-    assert foreign(store) == [record]
+    assert foreign_of(store, "old") == [record]
 
 
 def test_foreign_records_never_count_as_runs(store: Store, tree: Path) -> None:
@@ -95,7 +95,7 @@ def test_importing_twice_changes_nothing_and_more_files_are_added(store: Store, 
     assert file.stat().st_mtime_ns == before
     put(tree, summary(config="k2_first"))
     assert load(store, tree).added == 1
-    assert [record.configuration for record in foreign(store)] == ["k1_first", "k2_first"]
+    assert [record.configuration for record in foreign_of(store, "old")] == ["k1_first", "k2_first"]
 
 
 def test_other_content_under_the_same_name_is_refused_and_changes_nothing(store: Store, tree: Path) -> None:
@@ -237,7 +237,7 @@ def test_damaged_records_are_made_anew_by_importing_again(store: Store, tree: Pa
     file = store.root / "foreign/old/records.json"
     file.write_text('{"schema": 1')
     with pytest.raises(UnmaskError, match="delete it and import the same folder again"):
-        foreign(store)
+        foreign_of(store, "old")
     file.unlink()
     assert load(store, tree).records == before
 

@@ -13,7 +13,7 @@ from unmask.errors import UnmaskError
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.attempt import AttemptRecord, Failure, decode_answer
 from unmask.store.result import AccuracyResult, AnyResult, Effect, Number, TimingResult
-from unmask.store.run_folder import Retraction
+from unmask.store.run_folder import Retraction, WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests" / "reference" / "store" / "runs"
@@ -40,9 +40,12 @@ def test_results_of_all_kinds_are_among_them() -> None:
     assert {path for result in accuracies for path in result.effect} == {"generation", "scoring"}
 
 
-def test_attempts_answers_and_samples_come_back_to_the_byte() -> None:
+def test_settings_attempts_answers_and_samples_come_back_to_the_byte() -> None:
     lines = 0
     for run in map(RunFolder, sorted(RUNS.iterdir())):
+        settings = run.folder / "worker.json"
+        if settings.exists():
+            assert again(settings.read_bytes(), WorkerSettings) + b"\n" == settings.read_bytes()
         for attempt in run.attempts():
             content = (attempt.folder / "attempt.json").read_bytes()
             assert again(content, AttemptRecord) + b"\n" == content

@@ -15,6 +15,7 @@ from unmask.errors import UnmaskError
 from unmask.store import Attempt, Store, canonical, run_id
 from unmask.store import attempt as attempt_module
 from unmask.store.attempt import Sample
+from unmask.store.run_folder import WorkerSettings
 
 # Names and ids.
 
@@ -71,14 +72,14 @@ def test_runs_are_opened_by_id_name_folder_and_unique_beginning(store: Store) ->
 
 
 def test_an_identity_is_frozen_and_the_worker_is_not(store: Store) -> None:
-    run = store.run(identity(), {"cpus": 1})
+    run = store.run(identity(), WorkerSettings(batch_size=1))
     before = (run.folder / "run.json").stat().st_mtime_ns
-    again = store.run(identity(), {"cpus": 8})
+    again = store.run(identity(), WorkerSettings(batch_size=8))
     assert again.identity == identity()
-    assert run.worker == {"cpus": 8}
+    assert run.worker == WorkerSettings(batch_size=8)
     assert (run.folder / "run.json").stat().st_mtime_ns == before
     store.run(identity())
-    assert run.worker == {"cpus": 8}
+    assert run.worker == WorkerSettings(batch_size=8)
 
 
 def test_a_run_json_with_another_identity_is_refused(store: Store) -> None:

@@ -26,7 +26,7 @@ from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 
 GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
-"""Parts of the names that drivers report."""
+"""Devices by a part of the name that their driver reports."""
 ANY = Device("any", 1e12, 1e12)
 PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
@@ -73,7 +73,7 @@ def _speedup_by_work(ceiling: Ceiling) -> float:
 
 @lru_cache(maxsize=256)
 def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -> Ceiling:
-    """Configurations of one sweep ask the same again and again."""
+    """The ceiling of a policy, remembered: configurations of one sweep ask for the same ones many times."""
     return ceiling_of(msgspec.json.decode(spec, type=AnyPolicySpec), shape, device, script)
 
 
@@ -83,7 +83,7 @@ def _device(entry: ConfigurationResult) -> str | None:
 
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
-    """The usual steps, or as many tokens a step as the control's ledger counts."""
+    """An answer with the usual steps, or with as many tokens a step as the control's ledger counts."""
     settings = {
         name: entry.decode[name]
         for name in ("block_size", "sub_block_size", "block_cache")
@@ -113,9 +113,9 @@ class Outlook:
     beyond: str | None
     """Why the success criterion cannot be met, where it cannot."""
     samples_needed: int | None
-    """Rows at which a loss within the criterion can be told."""
+    """Rows that are needed to show that a loss stays within the criterion."""
     flops: dict[str, float]
-    """Of one answer of the rehearsed length, by configuration."""
+    """Operations of one answer of the rehearsed length, by configuration."""
 
 
 def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:

@@ -1,7 +1,8 @@
-"""Entries of imported summaries: the layout of older scripts, in which a policy is a name and a few arguments.
+"""Imported summaries as results of a table.
 
-What such a summary does not say stays unknown. Rows are taken from the sizes of the usual sets; the layers of
-a named subset, and that a skipped layer's output is put back on sub-block steps, from the published code.
+They have the layout of older scripts, in which a policy is a name and a few arguments. What a summary does not say
+stays unknown. Rows are taken from the sizes of the usual sets; the layers of a named subset, and that a skipped layer's
+output is put back on sub-block steps, from the published code.
 """
 
 import re
@@ -46,7 +47,7 @@ SHAPES: dict[str, dict[str, int]] = {
 
 
 def foreign_entry(record: ForeignRecord) -> ConfigurationResult | None:
-    """One imported summary as an entry; None where it holds no accuracy."""
+    """One imported summary as a result; None if it holds no accuracy."""
     if record.value is None:
         return None
     arguments = _part(record.summary, "model_args")

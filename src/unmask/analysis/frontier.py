@@ -32,13 +32,13 @@ class Point:
     loss: Loss | None
     """Against the control; None for the control itself and without rows."""
     dominated_by: tuple[str, ...] = ()
-    """Configurations at least as accurate and as fast, and better in one; or two neighbours on the threshold curve."""
+    """Configurations at least as accurate and as fast, and better in one; or two thresholds of the curve."""
     certainly: bool = False
     """Whether a competitor is better in both beyond the intervals."""
 
 
 def frontier(table: Table, group: TaskResults, axis: Axis = "speed") -> list[Point]:
-    """All configurations of a group of which the gain is known, the fastest first."""
+    """All configurations of a task whose gain is known, the fastest first."""
     control = control_of(group)
     if control is None:
         return []
@@ -58,7 +58,7 @@ def frontier(table: Table, group: TaskResults, axis: Axis = "speed") -> list[Poi
 
 
 def best_under(points: list[Point], budget: float, certain: bool = True) -> Point | None:
-    """The fastest configuration that loses at most `budget`; `certain` asks it of the whole interval."""
+    """The fastest configuration that loses at most `budget`: by its whole interval if `certain`, else by its value."""
     allowed = [
         point
         for point in points

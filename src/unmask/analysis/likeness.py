@@ -16,7 +16,7 @@ from unmask.spec import AnyPolicySpec, known_policy
 from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
-"""Of the published checkpoints; only for results that do not say how many layers their model has."""
+"""Layers of the published checkpoints, for results that do not say how many their model has."""
 Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 
 
@@ -55,19 +55,19 @@ def alike(results: Iterable[Result]) -> list[list[Result]]:
 
 
 def control_of(group: TaskResults) -> ConfigurationResult | None:
-    """The named control and no other in its place; where none is named, and in imports, one without reuse will do."""
+    """The control that the experiment names; if it names none, and in imports, the first one without reuse."""
     if group.control is not None or (group.experiment.control is not None and not group.experiment.foreign):
         return group.control
     return next((entry for entry in group.entries if not acts(entry)), None)
 
 
 def distinct(entries: Iterable[ConfigurationResult]) -> list[ConfigurationResult]:
-    """One entry of each run: two names of one run are no two measurements."""
+    """One result of each run: two names of the same run are not two measurements."""
     return list({entry.run or entry.configuration: entry for entry in reversed(list(entries))}.values())[::-1]
 
 
 def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[ConfigurationResult]]:
-    """Entries that differ in nothing but the layers their policy names, two or more at a time."""
+    """Groups of two or more results that differ only in the layers that their policies name."""
     by_settings: dict[tuple[str, Hashable], list[ConfigurationResult]] = defaultdict(list)
     for entry in entries:
         spec = spec_of(entry)
@@ -89,7 +89,7 @@ def threshold(result: Measured) -> float | None:
 
 
 def _frozen(value: Any) -> Hashable:
-    """Something hashable for whatever JSON or a canonical form holds."""
+    """A hashable form of a JSON value or of a policy's canonical form."""
     if isinstance(value, msgspec.Struct):
         return msgspec.json.encode(value, order="deterministic")
     if isinstance(value, dict):
@@ -113,7 +113,7 @@ def flops(result: Measured) -> float | None:
 
 
 def units(result: Measured) -> int | None:
-    """What the work was for: tokens when generating, requests when scoring."""
+    """What the work is divided by: tokens when generating, requests when scoring."""
     if isinstance(result, ConfigurationTiming):
         return result.units or None
     if "generation" in result.effect:

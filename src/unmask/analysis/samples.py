@@ -17,7 +17,7 @@ from unmask.store.attempt import Sample, read_samples
 KEPT = 12
 """Runs whose outcomes are remembered, so that a control is not read again for every candidate."""
 FEWEST_CLUSTERS = 10
-"""With fewer subtasks the spread between them says too little to build an interval on."""
+"""With fewer subtasks an interval is not built on the spread between them: it would be unreliable."""
 
 DIFFERENCES = 1024
 """Comparisons that are remembered: guards, verdict and report ask for the same ones."""
@@ -43,7 +43,7 @@ def outcomes(entry: ConfigurationResult) -> dict[str, float] | None:
 
 
 def damage(entry: ConfigurationResult) -> str | None:
-    """What is wrong with the file of an entry's rows, in one sentence; None where it is sound, or was never written."""
+    """One sentence on what is wrong with a result's samples file; None if it is sound or was never written."""
     if entry.samples is None:
         return None
     mend = f"run it again with `unmask run RECIPE --force {entry.configuration}`"
@@ -60,7 +60,7 @@ def damage(entry: ConfigurationResult) -> str | None:
 
 
 def disagreement(entry: ConfigurationResult) -> str | None:
-    """That the rows have another mean than the result says, in one sentence; None where they agree."""
+    """One sentence if the mean of the rows differs from the accuracy of the result; None if they agree."""
     values = outcomes(entry)
     if not values or entry.foreign or (entry.rows is not None and len(values) != entry.rows):
         return None
@@ -92,7 +92,7 @@ def difference(
 
 
 def _file(entry: ConfigurationResult) -> File | None:
-    """A file and what changes when it is written again."""
+    """The samples file with its time and size, which change when the file is written again."""
     if entry.samples is None:
         return None
     try:
@@ -151,7 +151,7 @@ class Comparison:
 
 
 def compare(first: ConfigurationResult, second: ConfigurationResult) -> Comparison:
-    """Compare two runs; rows that either has not, or that are not the same, are refused."""
+    """Compare two runs; refused unless both have the same rows on disk."""
     if (first.task, first.limit) != (second.task, second.limit):
         raise UnmaskError(
             f"{first.configuration} is about {_row_words(first)} and {second.configuration} about "
@@ -184,7 +184,7 @@ def _row_words(entry: ConfigurationResult) -> str:
 
 
 def _flips(first: ConfigurationResult, second: ConfigurationResult) -> tuple[int, list[Flip]]:
-    """Only flipped rows keep their texts; of the others a hash is enough."""
+    """How many answers differ, and the flipped samples. Only flipped samples keep their texts in memory."""
     before, after = outcomes(first) or {}, outcomes(second) or {}
     flipped = {name for name, value in before.items() if value != after[name]}
     kept: dict[str, str] = {}

@@ -10,24 +10,24 @@ from unmask.analysis.words import counted
 from unmask.cost.median import median_interval
 
 FEWEST_ROUNDS = 3
-"""Fewer say nothing of their own spread, so they have no interval."""
+"""With fewer rounds their spread is not known, so there is no interval."""
 FEWEST_COVERAGE = 0.75
-"""Of the order statistics of so few rounds."""
+"""Recorded intervals whose order statistics cover less than this are not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How much faster than the control, from the rounds of one timing run."""
+    """How much faster a configuration is than the control, from the rounds of one timing run."""
 
     value: float
     """Median over the rounds."""
     low: float
     high: float
-    """0 and infinite where there are too few rounds for an interval."""
+    """The interval is 0 to infinity where there are too few rounds for one."""
     level: float
     """The level asked for; with few rounds it is reached only if the logarithms of the ratios are about normal."""
     coverage: float
-    """Of the order statistics alone, whatever the distribution."""
+    """Coverage of the order statistics alone, which holds for every distribution."""
     rounds: int
     task: str | None = None
     """What was timed, where it is known."""
@@ -97,7 +97,7 @@ def speedup_of(
 
 
 def _against(table: Table, timing: ConfigurationTiming, control: str, level: float) -> Speedup | None:
-    """A timing beside the control of the same run; what the run recorded itself where its rounds are not known."""
+    """The speed-up over the control of the same timing run: from its rounds, or as recorded without them."""
     beside = [
         other for other in table.timings if (other.run, other.experiment) == (timing.run, timing.experiment)
     ]

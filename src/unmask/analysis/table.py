@@ -107,7 +107,7 @@ class ConfigurationTiming:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What makes one timing better than another: prompts, then rounds."""
+        """Timings are ranked by this: prompts, then rounds."""
         return self.prompts or self.requests, len(self.seconds)
 
 
@@ -116,7 +116,7 @@ Measured = ConfigurationResult | ConfigurationTiming
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A run that an experiment stands for."""
+    """A run that belongs to an experiment, whether it has a result or not."""
 
     configuration: str | None
     """None for a timing run."""
@@ -137,15 +137,15 @@ class AnalysedExperiment:
     control: str | None = None
     success: SuccessSpec | None = None
     missing: tuple[Planned, ...] = ()
-    """Runs of the recipe without a result, those that were never started too."""
+    """Runs of the recipe without a result, including those that were never started."""
     retracted: tuple[Planned, ...] = ()
-    """Runs whose results enter nothing."""
+    """Runs whose results were retracted, so that nothing uses them."""
     foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResults:
-    """The entries of one experiment that can be compared: the same task and the same rows."""
+    """The results of one experiment that can be compared: those of the same task and the same rows."""
 
     experiment: AnalysedExperiment
     task: str
@@ -154,7 +154,7 @@ class TaskResults:
 
     @property
     def name(self) -> str:
-        """For sentences."""
+        """The task with its limit, as sentences name it."""
         return self.task if self.limit is None else f"{self.task} (limit {self.limit:g})"
 
     @property
@@ -205,7 +205,7 @@ class Table:
     def ranked_timings(
         self, experiment: str, configuration: str, task: str | None = None
     ) -> list[ConfigurationTiming]:
-        """Timings of a configuration: that of the most prompts, then of the most rounds, then the last first."""
+        """Timings of a configuration, the best first: most prompts, then most rounds, then the latest."""
         timings = [timing for timing in self.timings_of(experiment) if timing.configuration == configuration]
         on_task = [timing for timing in timings if timing.task == task]
         paths = self._paths(experiment, task)
@@ -389,7 +389,7 @@ def _planned(member: Member) -> Planned:
 
 
 def _never_started(recipe: Recipe, members: Iterable[Member]) -> list[Planned]:
-    """Runs that the recipe stands for and no call has asked for yet; a limited run is no substitute."""
+    """Runs of the recipe that were never planned; a run with another limit does not count as one of them."""
     known = {(member.kind, member.configuration, member.task, member.limit) for member in members}
     runs = [
         Planned(configuration.name, task.name, task.limit)

@@ -9,7 +9,7 @@ From top to bottom: what is known of each candidate, one candidate against the c
 and the verdict.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,9 +24,9 @@ from unmask.analysis.statistics import (
     unpaired_interval,
 )
 from unmask.analysis.table import ConfigurationResult, Planned, Table, TaskResults
-from unmask.analysis.words import counted, in_points, join_words, points
+from unmask.analysis.words import counted, join_words, percent, points
 from unmask.errors import UnmaskError
-from unmask.spec.recipe import SuccessSpec
+from unmask.spec.recipe import Bounds, SuccessSpec
 
 Answer = Literal["confirmed", "rejected", "undecided"]
 LEVEL = 0.95
@@ -60,17 +60,6 @@ class Candidate:
     speedup: Speedup | None
     corrected_speedup: Speedup | None
     loss: Loss | None
-
-    def described(self) -> str:
-        """Figures and intervals in words."""
-        speed = "no timing"
-        if self.speedup:
-            speed = f"{self.speedup.value:.2f}x ({self.speedup.bounds})"
-        loss = "no result"
-        if self.loss:
-            between = f"{in_points(self.loss.interval.low)} to {in_points(self.loss.interval.high)}"
-            loss = f"loses {points(self.loss.value)} ({between})"
-        return f"{self.configuration} {speed}, {loss}"
 
 
 def candidates_of(
@@ -138,9 +127,9 @@ def _turned(interval: Interval) -> Interval:
 
 
 def goal_of(criteria: SuccessSpec) -> str:
-    """What would confirm the hypothesis."""
+    """What a candidate must do to confirm the hypothesis."""
     bounds = criteria.confirm
-    return f"faster than {bounds.speedup:g}x, losing less than {points(bounds.drop)} on {criteria.task}"
+    return f"faster than {bounds.speedup:g}x with a loss below {points(bounds.drop)} on {criteria.task}"
 
 
 def confirms(candidate: Candidate, criteria: SuccessSpec) -> bool:
@@ -161,18 +150,21 @@ def could_confirm(candidate: Candidate, criteria: SuccessSpec) -> bool:
 def rejects(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether a candidate is certainly too slow, or certainly loses too much."""
     bounds = criteria.reject
-    if bounds is None:
-        return False
-    slow = candidate.speedup is not None and candidate.speedup.high < bounds.speedup
-    return slow or (
-        candidate.loss is not None and candidate.loss.paired and candidate.loss.interval.low > bounds.drop
-    )
+    return bounds is not None and (_too_slow(candidate, bounds) or _loses_too_much(candidate, bounds))
+
+
+def _too_slow(candidate: Candidate, bounds: Bounds) -> bool:
+    return candidate.speedup is not None and candidate.speedup.high < bounds.speedup
+
+
+def _loses_too_much(candidate: Candidate, bounds: Bounds) -> bool:
+    return candidate.loss is not None and candidate.loss.paired and candidate.loss.interval.low > bounds.drop
 
 
 def missing(
     candidates: tuple[Candidate, ...], waiting: Iterable[Planned], criteria: SuccessSpec, level: float
 ) -> Iterator[str]:
-    """What it would take to decide, one sentence each."""
+    """What it would take to decide, one sentence each; candidates that lack the same are named together."""
     unfinished = [str(run) for run in waiting]
     if unfinished:
         yield f"{counted(len(unfinished), 'planned run')} without a result: {join_words(unfinished)}."
@@ -183,22 +175,12 @@ def missing(
         )
     strict = bonferroni_level(level, len(candidates))
     hopeful = [candidate for candidate in candidates if could_confirm(candidate, criteria)]
-    over = [
-        candidate
-        for candidate in hopeful
-        if candidate.loss and candidate.loss.paired and candidate.loss.value >= criteria.confirm.drop
-    ]
-    if over:
-        losses = join_words(
-            f"{candidate.configuration} ({points(candidate.loss.value)})"
-            for candidate in over
-            if candidate.loss
-        )
-        yield f"More rows: so far {losses} lose more than allowed, but not beyond their error."
+    lacking: dict[str, list[str]] = {}
     for candidate in hopeful:
-        if candidate not in over:
-            yield from _rows_missing(candidate, criteria, strict)
-        yield from _rounds_missing(candidate, criteria)
+        for need in (*_rows_missing(candidate, criteria, strict), *_rounds_missing(candidate, criteria)):
+            lacking.setdefault(need, []).append(candidate.configuration)
+    for need, names in lacking.items():
+        yield f"{join_words(names)}: {need}"
     if candidates and criteria.reject is None and not hopeful:
         yield "The recipe does not say when to reject; give [success] a reject table."
 
@@ -206,30 +188,35 @@ def missing(
 def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> Iterator[str]:
     loss, allowed = candidate.loss, criteria.confirm.drop
     if loss is None:
-        yield f"{candidate.configuration} has no result on {criteria.task} beside the control {criteria.control}."
-        return
-    if not loss.paired:
-        yield f"The rows of {candidate.configuration} are not on disk, so its loss is not paired; run it again."
-        return
-    if loss.corrected.high < allowed:
-        return
-    changed = careful_discordance(loss.discordant, loss.rows) if loss.discordant is not None else None
-    if not changed:
-        yield f"{candidate.configuration}: more rows; {loss.rows:,} are too few for {points(allowed)}."
-        return
-    needed = max(loss.rows + 1, samples_for_margin(min(1.0, allowed - loss.value), changed, level))
-    yield (
-        f"{candidate.configuration}: about {needed:,} rows, if it loses {points(loss.value)} in truth and "
-        f"{changed:.0%} of the rows change ({loss.rows:,} so far)."
-    )
+        yield f"a result on {criteria.task} beside the control {criteria.control}."
+    elif not loss.paired:
+        yield "the rows of its run are not on disk, so the loss is not paired; run it again."
+    elif loss.value >= allowed:
+        yield "more rows; the loss so far is more than allowed, but not beyond its error."
+    elif loss.corrected.high >= allowed:
+        changed = careful_discordance(loss.discordant, loss.rows) if loss.discordant is not None else None
+        if not changed:
+            yield f"more rows; {loss.rows:,} are too few for {points(allowed)}."
+            return
+        needed = max(loss.rows + 1, samples_for_margin(min(1.0, allowed - loss.value), changed, level))
+        yield (
+            f"about {needed:,} rows instead of {loss.rows:,}, if the true loss is the measured one and "
+            f"{percent(changed, 0)} of the rows change."
+        )
 
 
 def _rounds_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
     speed = candidate.corrected_speedup
-    if speed is not None and speed.low <= criteria.confirm.speedup < speed.high:
-        left = f"leave {speed.low:.2f}x to {speed.high:.2f}x" if speed.bounded else "give no interval"
-        leave = left.replace("leave", "leaves").replace("give", "gives") if speed.rounds == 1 else left
-        yield f"{candidate.configuration}: more rounds of the timing run; {counted(speed.rounds, 'round')} {leave}."
+    if speed is None or not speed.low <= criteria.confirm.speedup < speed.high:
+        return
+    rounds = counted(speed.rounds, "round")
+    if speed.bounded:
+        yield (
+            f"more rounds of the timing run; {rounds} so far, with an interval of {speed.low:.2f}x to "
+            f"{speed.high:.2f}x."
+        )
+    else:
+        yield f"more rounds of the timing run; {rounds} so far, too few for an interval."
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +226,14 @@ class Verdict:
     experiment: str
     answer: Answer
     reason: str
-    """A few sentences with figures."""
+    """Two or three sentences that name candidates; their figures are in the table of the task."""
     candidates: tuple[Candidate, ...]
     missing: tuple[str, ...]
     """What it would take to decide, one sentence each; empty when it is decided."""
     criteria: SuccessSpec
     level: float
     basis: str = ""
-    """What was timed and which rows were asked; the reason ends with it."""
+    """What was timed, which rows were asked, and at which level the intervals hold."""
 
 
 def verdict(
@@ -262,11 +249,10 @@ def verdict(
         reason = f"Imported figures cannot decide whether any candidate is {goal_of(criteria)}."
         return Verdict(experiment, "undecided", reason, candidates, NOT_PAIRED, criteria, level)
     barred = _barred(run_guards(table) if findings is None else findings, experiment, criteria)
-    basis = _basis(table, experiment, candidates, criteria)
 
     def answered(answer: Answer, reason: str, needed: tuple[str, ...] = ()) -> Verdict:
-        sentences = " ".join(part for part in (reason, basis) if part)
-        return Verdict(experiment, answer, sentences, candidates, needed, criteria, level, basis)
+        judged = Verdict(experiment, answer, reason, candidates, needed, criteria, level)
+        return replace(judged, basis=_basis(table, judged))
 
     good = [candidate for candidate in candidates if confirms(candidate, criteria)]
     sound = [
@@ -283,19 +269,26 @@ def verdict(
         *_doubts(doubtful, barred),
         *missing(candidates, (*about.missing, *about.retracted), criteria, level),
     )
-    reason = f"{_failure(candidates, criteria)[:-1]}, but the figures are not sound." if failed else ""
-    return answered("undecided", reason or _open(candidates, good, criteria), needed)
+    if doubtful:
+        reason = _failure(candidates, criteria) if failed else _success(good, criteria)
+        return answered("undecided", f"{reason} But a guard calls the figures invalid.", needed)
+    return answered("undecided", _open(candidates, criteria), needed)
 
 
-def _basis(table: Table, experiment: str, candidates: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
-    """What was timed, and that only a part of the rows was asked."""
+def _basis(table: Table, judged: Verdict) -> str:
+    """What was timed, that only a part of the rows was asked, and how sure the intervals are."""
     sentences = []
-    timed = join_words(candidate.speedup.source for candidate in candidates if candidate.speedup is not None)
+    timed = join_words(candidate.speedup.source for candidate in judged.candidates if candidate.speedup)
     if timed:
-        sentences.append(f"Timed: {timed}.")
-    group = judged_group(table, experiment, criteria.task)
+        sentences.append(f"Speeds were measured on {timed}.")
+    group = judged_group(table, judged.experiment, judged.criteria.task)
     if group is not None and group.limit is not None:
         sentences.append(f"Losses are those of {group.name}, not of all rows.")
+    if len(judged.candidates) > 1 and judged.answer != "rejected":
+        sentences.append(
+            f"To confirm, the intervals of all {len(judged.candidates)} candidates must hold together at "
+            f"{percent(judged.level, 0)}, so they are wider than those of the table."
+        )
     return " ".join(sentences)
 
 
@@ -312,30 +305,45 @@ def _barred(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec)
     }
 
 
-def _success(sound: list[Candidate], criteria: SuccessSpec) -> str:
-    best = max(sound, key=lambda candidate: candidate.speedup.value if candidate.speedup else 0.0)
-    names = join_words(candidate.configuration for candidate in sound)
-    return f"{names}: {goal_of(criteria)}. The fastest: {best.described()}."
+def _success(good: list[Candidate], criteria: SuccessSpec) -> str:
+    names = join_words(candidate.configuration for candidate in good)
+    if len(good) == 1:
+        return f"{names} is {goal_of(criteria)}."
+    best = max(good, key=lambda candidate: candidate.speedup.value if candidate.speedup else 0.0)
+    return f"{names} are {goal_of(criteria)}. The fastest of them is {best.configuration}."
 
 
-def _failure(candidates: tuple[Candidate, ...], criteria: SuccessSpec) -> str:
+def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
+    """Why every candidate is rejected, each named once."""
     bounds = criteria.reject
-    limit = f"slower than {bounds.speedup:g}x or loses more than {points(bounds.drop)}" if bounds else "out"
-    return f"Every candidate is {limit}: {'; '.join(candidate.described() for candidate in candidates)}."
+    if bounds is None:
+        return "Every candidate is rejected."
+    slow = [candidate.configuration for candidate in candidates if _too_slow(candidate, bounds)]
+    lossy = [candidate.configuration for candidate in candidates if candidate.configuration not in slow]
+    reasons = [f"slower than {bounds.speedup:g}x: {join_words(slow)}"] if slow else []
+    reasons += [f"a loss above {points(bounds.drop)}: {join_words(lossy)}"] if lossy else []
+    who = "The one candidate is" if len(candidates) == 1 else f"All {len(candidates)} candidates are"
+    return f"{who} rejected on {criteria.task} ({'; '.join(reasons)})."
 
 
-def _open(candidates: tuple[Candidate, ...], good: list[Candidate], criteria: SuccessSpec) -> str:
+def _open(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
+    """Who can still confirm, and who is out."""
     if not candidates:
         return f"No candidate has a result on {criteria.task}."
-    if good:
-        names = join_words(candidate.configuration for candidate in good)
-        return f"{names}: {goal_of(criteria)}, but the figures are not sound."
-    hopeful = [candidate for candidate in candidates if could_confirm(candidate, criteria)]
-    if not hopeful:
-        figures = "; ".join(candidate.described() for candidate in candidates)
-        return f"No candidate can still be {goal_of(criteria)}, but not all of them are rejected: {figures}."
-    figures = "; ".join(candidate.described() for candidate in hopeful)
-    return f"The intervals do not decide whether any candidate is {goal_of(criteria)}: {figures}."
+    hopeful = [candidate.configuration for candidate in candidates if could_confirm(candidate, criteria)]
+    out = [candidate.configuration for candidate in candidates if candidate.configuration not in hopeful]
+    if hopeful:
+        who = hopeful[0] if len(hopeful) == 1 else f"any of {join_words(hopeful)}"
+        reason = f"The intervals do not show yet whether {who} is {goal_of(criteria)}."
+        others = "The other candidate" if len(out) == 1 else f"The other {len(out)} candidates"
+        return f"{reason} {others} ({join_words(out)}) can no longer reach that." if out else reason
+    rejected = [candidate.configuration for candidate in candidates if rejects(candidate, criteria)]
+    who = "The one candidate cannot" if len(out) == 1 else f"None of the {len(out)} candidates can"
+    reason = f"{who} be {goal_of(criteria)} any more."
+    if rejected:
+        verb = "is" if len(rejected) == 1 else "are"
+        return f"{reason} {len(rejected)} of them ({join_words(rejected)}) {verb} rejected outright."
+    return f"{reason} {'It is not' if len(out) == 1 else 'None of them is'} rejected outright."
 
 
 def _doubts(good: list[Candidate], barred: dict[str, str]) -> list[str]:

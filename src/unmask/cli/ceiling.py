@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
+from unmask.cli.screen import console
 from unmask.cost import DEVICES, Device
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config
@@ -21,7 +21,7 @@ from unmask.policies.rehearsal import Script
 from unmask.policies.text import read_policy
 
 PLAIN_WIDTH = 160
-"""Columns of the table where no terminal says otherwise."""
+"""Characters of a line where no terminal says otherwise."""
 
 
 @click.command()
@@ -80,12 +80,12 @@ def ceiling(
         script = replace(script, unmasked=unmasked, leftmost=leftmost)
     specs = [read_policy(text) for text in policies]
     on = _device(device, flops, bandwidth)
-    found = [ceiling_of(spec, config.shape, on, script) for spec in specs]
+    ceilings = [ceiling_of(spec, config.shape, on, script) for spec in specs]
     equal = equal_by_construction(specs, config.num_layers)
     if as_json:
-        click.echo(json.dumps(_document(policies, found, equal, on, config)))
+        click.echo(json.dumps(_document(policies, ceilings, equal, on, config)))
     else:
-        _show(policies, found, equal, on)
+        _show(policies, ceilings, equal, on)
 
 
 def _device(name: str, flops: float | None, bandwidth: float | None) -> Device:
@@ -98,7 +98,7 @@ def _device(name: str, flops: float | None, bandwidth: float | None) -> Device:
 
 def _document(
     policies: tuple[str, ...],
-    found: list[Ceiling],
+    ceilings: list[Ceiling],
     equal: list[list[int]],
     device: Device,
     config: ModelConfig,
@@ -106,25 +106,23 @@ def _document(
     return {
         "device": asdict(device),
         "layers": config.num_layers,
-        "ceilings": [{"policy": text, **asdict(one)} for text, one in zip(policies, found, strict=True)],
+        "ceilings": [
+            {"policy": text, **asdict(bound)} for text, bound in zip(policies, ceilings, strict=True)
+        ],
         "equal_by_construction": [[policies[index] for index in group] for group in equal],
     }
 
 
-def _show(policies: tuple[str, ...], found: list[Ceiling], equal: list[list[int]], device: Device) -> None:
+def _show(policies: tuple[str, ...], ceilings: list[Ceiling], equal: list[list[int]], device: Device) -> None:
     table = Table(title=f"Ceilings at batch 1 on {device.name}: equal steps, savings only", box=SIMPLE)
     table.add_column("policy", overflow="fold")
     for heading in ("FLOPs saved", "bytes saved", "speed-up at most"):
         table.add_column(heading, justify="right")
     table.add_column("remark")
-    for text, one in zip(policies, found, strict=True):
-        remark = f"dead: {one.dead}" if one.dead else ""
-        table.add_row(text, f"{one.flops_saved:.1%}", f"{one.bytes_saved:.1%}", f"{one.speedup:.3f}x", remark)
-    console = Console()
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    console.print(table)
+    for text, bound in zip(policies, ceilings, strict=True):
+        saved = f"{bound.flops_saved:.1%}", f"{bound.bytes_saved:.1%}"
+        table.add_row(text, *saved, f"{bound.speedup:.3f}x", f"dead: {bound.dead}" if bound.dead else "")
+    screen = console(PLAIN_WIDTH)
+    screen.print(table)
     for group in equal:
-        console.print(
-            f"Equal by construction: {', '.join(policies[index] for index in group)}", highlight=False
-        )
+        screen.print(f"Equal by construction: {', '.join(policies[index] for index in group)}")

@@ -66,8 +66,8 @@ def _show(checked: Checked, explain: bool) -> None:
             click.echo(_indented(guards[finding.guard].explanation))
         click.echo(_indented(f"What to do: {finding.advice}") + "\n")
     tally: Counter[str] = Counter(finding.severity for finding in checked.findings)
-    found = ", ".join(f"{tally[severity]} {severity}" for severity in COLOURS if tally[severity])
-    click.echo(f"{checked.results} results, {len(guards)} guards: {found or 'nothing found'}.")
+    severities = ", ".join(f"{tally[severity]} {severity}" for severity in COLOURS if tally[severity])
+    click.echo(f"{checked.results} results, {len(guards)} guards: {severities or 'nothing found'}.")
 
 
 def _indented(text: str) -> str:

@@ -49,13 +49,13 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
     _show(compared.comparison, flips)
 
 
-def _document(found: Comparison) -> dict[str, Any]:
+def _document(comparison: Comparison) -> dict[str, Any]:
     return {
-        "first": _side(found.first),
-        "second": _side(found.second),
-        "difference": asdict(found.difference),
-        "changed_answers": found.changed,
-        "flips": [asdict(flip) for flip in found.flips],
+        "first": _side(comparison.first),
+        "second": _side(comparison.second),
+        "difference": asdict(comparison.difference),
+        "changed_answers": comparison.changed,
+        "flips": [asdict(flip) for flip in comparison.flips],
     }
 
 
@@ -65,8 +65,8 @@ def _side(entry: ConfigurationResult) -> dict[str, Any]:
     )
 
 
-def _show(found: Comparison, flips: int) -> None:
-    pair, first, second = found.difference, found.first, found.second
+def _show(comparison: Comparison, flips: int) -> None:
+    pair, first, second = comparison.difference, comparison.first, comparison.second
     for name, side in (("first ", first), ("second", second)):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
         click.echo(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
@@ -80,13 +80,13 @@ def _show(found: Comparison, flips: int) -> None:
             f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
             f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
         )
-    click.echo(f"{found.changed:,} answers differ in their text; {len(found.flips):,} flipped.")
-    for flip in found.flips[:flips]:
+    click.echo(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
+    for flip in comparison.flips[:flips]:
         click.echo(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
         click.echo(f"  first : {_short(flip.first)}")
         click.echo(f"  second: {_short(flip.second)}")
-    if len(found.flips) > flips:
-        click.echo(f"\n{len(found.flips) - flips:,} more flipped samples; --flips shows more of them.")
+    if len(comparison.flips) > flips:
+        click.echo(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
 
 
 def _span(low: float, high: float) -> str:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from unmask.cli.screen import console
 from unmask.conformance.vectors import Vector, read_vectors
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 FP32 = "float32"
 PLAIN_WIDTH = 160
-"""Columns of the table where no terminal says otherwise."""
+"""Characters of a line where no terminal says otherwise."""
 
 
 @click.command()
@@ -53,8 +54,8 @@ def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["VectorC
     from unmask.model.device import choose_device, choose_dtype
 
     choose_dtype(dtype, choose_device(device))
-    console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    screen = Console(stderr=True)
+    bar = Progress(console=screen, transient=True, disable=not screen.is_terminal)
     with tempfile.TemporaryDirectory(prefix="unmask-conformance-") as scratch, bar:
         return [
             check(vector, Path(scratch), device, dtype)
@@ -96,15 +97,13 @@ def _show(outcomes: list["VectorCheck"], dtype: str) -> None:
         table.add_column(f"{dtype} agrees", no_wrap=True, justify="right")
     for outcome in outcomes:
         table.add_row(*_cells(outcome, forced))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    console.print(table)
-    console.print(", ".join(f"{count} {name}" for name, count in _counts(outcomes).items()) + " (float32)")
+    screen = console(PLAIN_WIDTH)
+    screen.print(table)
+    screen.print(", ".join(f"{count} {name}" for name, count in _counts(outcomes).items()) + " (float32)")
     if forced:
         total = _agreement(outcomes)
         share = total["agreed"] / total["positions"] if total["positions"] else 1.0
-        console.print(
+        screen.print(
             f"{dtype} agrees with float32 on {total['agreed']} of {total['positions']} positions ({share:.2%})"
         )
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from unmask.cli.loading import load_with_bar
 from unmask.cli.options import (
     DECODE_FLAGS,
     CheckpointOptions,
@@ -25,6 +24,7 @@ from unmask.cli.options import (
     decode_spec,
     hint_at_chat,
 )
+from unmask.cli.screen import load_with_bar
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config

@@ -12,7 +12,6 @@ import msgspec
 from rich.console import Console
 
 from unmask.cli.live import AnswerBar, Decoded, LiveView, Silent, decode, printable
-from unmask.cli.loading import load_with_bar
 from unmask.cli.options import (
     CheckpointOptions,
     batch_option,
@@ -23,6 +22,7 @@ from unmask.cli.options import (
     hint_at_chat,
 )
 from unmask.cli.prompts import NumberedRequest, encoded, holds_text, prompt_options, read_prompts
+from unmask.cli.screen import load_with_bar
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.store.files import write_atomically

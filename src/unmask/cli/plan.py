@@ -10,8 +10,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from unmask import lab
+from unmask.analysis.words import duration
 from unmask.cli.options import selection, store_option
-from unmask.cli.screen import console, counts, duration, status_text, tell
+from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
 from unmask.lab.planning import Plan
 from unmask.spec.sweep import task_label
@@ -126,17 +127,17 @@ def _time_needed(sweep: Plan) -> str:
     expected = sweep.forecast
     if expected is not None:
         rest = (
-            f"; not counted: {expected.unknown}, of which nothing like it was run" if expected.unknown else ""
+            f"; not counted: {expected.unknown} without a comparable earlier run" if expected.unknown else ""
         )
         return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
-    asked = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}
+    answers = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}
     flops = sum(
-        asked[run.id] * sweep.outlook.flops[run.planned.configuration]
+        answers[run.id] * sweep.outlook.flops[run.planned.configuration]
         for run in sweep.to_do
-        if run.id in asked
+        if run.id in answers
     )
     return (
-        f"{sum(asked.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
+        f"{sum(answers.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
         "try `unmask run RECIPE --canary 10`"
     )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmask.cli.loading import load_with_bar
 from unmask.cli.options import (
     CheckpointOptions,
     check_writable,
@@ -18,6 +17,7 @@ from unmask.cli.options import (
     hint_at_chat,
 )
 from unmask.cli.prompts import encoded, holds_text, prompt_options, read_prompts
+from unmask.cli.screen import load_with_bar
 from unmask.errors import UnmaskError
 from unmask.store.files import write_atomically
 

@@ -56,8 +56,7 @@ def report(
         on_event=tell,
     )
     for verdict in written.verdicts:
-        reason = verdict.reason.partition(": ")[0].rstrip(".")
-        click.echo(f"{verdict.experiment}: {verdict.answer}. {reason}.")
+        click.echo(f"{verdict.experiment}: {verdict.answer}. {verdict.reason}")
     click.echo(str(written.markdown))
     click.echo(str(written.page))
     if open_it:

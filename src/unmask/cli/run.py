@@ -1,4 +1,4 @@
-"""`unmask run` executes what a recipe still lacks; `unmask run-one` is what every worker starts as."""
+"""`unmask run` executes what a recipe still lacks, shows how it goes, and ends with the table of results."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from rich.status import Status
 from rich.table import Table
 
 from unmask import lab
+from unmask.analysis.words import duration
 from unmask.cli.options import selection, store_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.errors import UnmaskError
@@ -191,18 +192,13 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
         screen.print(f"Nothing to do: {standing}.")
     screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
     if times := outcome.predicted_and_actual():
-        screen.print(f"Predicted {_time(times[0])} of work, took {_time(times[1])}.")
+        screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
     for run in outcome.lacking:
         reason = run.state.reason or "its worker ended before it began"
         screen.print(f"[red]{run.label} {run.status}:[/] {reason}")
     if outcome.lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
         raise click.exceptions.Exit(1)
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
 
 
 def _results_table(outcome: SweepOutcome, title: str) -> Table:

@@ -1,16 +1,24 @@
-"""The screen of the verbs about sweeps: a console, statuses in their colours, durations in words."""
+"""The screen that verbs share: a console, statuses in their colours, notes on stderr, the bar of a loading."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from unmask.lab.recipes import Message
+if TYPE_CHECKING:
+    from unmask.engine.engine import Engine
+    from unmask.lab.recipes import Message
+    from unmask.model.checkpoint import Checkpoint
 
 PLAIN_WIDTH = 140
-"""Columns where no terminal says otherwise."""
+"""Characters of a line where no terminal says otherwise."""
+SMALL_MODEL = 50_000_000
+"""Parameters up to which one thread decodes faster than several."""
 STYLES = {
     "done": "green",
     "running": "cyan",
@@ -22,11 +30,11 @@ STYLES = {
 }
 
 
-def console() -> Console:
+def console(plain_width: int = PLAIN_WIDTH) -> Console:
     """A console that is wide enough for a table in a file too."""
     screen = Console(highlight=False)
     if not screen.is_terminal:
-        screen.width = PLAIN_WIDTH
+        screen.width = plain_width
     return screen
 
 
@@ -41,15 +49,46 @@ def counts(statuses: Iterable[str]) -> str:
     return ", ".join(f"{tally[status]} {status}" for status in STYLES if tally[status])
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-def tell(message: Message) -> None:
+def tell(message: "Message") -> None:
     """Show a sentence beside what is printed."""
     click.echo(message.text, err=True)
+
+
+def load_with_bar(
+    checkpoint: "Checkpoint", device: str | None, dtype: str | None, mask_token_id: int | None = None
+) -> "Engine":
+    """Load the weights of a checkpoint that was opened before; the engine shares its tokenizer."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    screen = Console(stderr=True)
+    bar = Progress(
+        TextColumn("Loading {task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        console=screen,
+        transient=True,
+    )
+    total = sum(checkpoint.tensors[name].nbytes for name in checkpoint.config.tensor_shapes())
+    with bar if screen.is_terminal else nullcontext():
+        task = bar.add_task(checkpoint.folder.name, total=total)
+        bar.refresh()
+
+        from unmask.loading import load  # torch takes a second or two: the bar is there already
+
+        engine = load(checkpoint, device, dtype, mask_token_id, progress=lambda size: bar.advance(task, size))
+    _limit_threads(engine)
+    return engine
+
+
+def _limit_threads(engine: "Engine") -> None:
+    """A small model's products are too short to share: threads would wait for each other, not for work."""
+    import torch
+
+    chosen_by_user = "OMP_NUM_THREADS" in os.environ
+    if (
+        engine.transformer.device.type == "cpu"
+        and not chosen_by_user
+        and engine.config.parameters < SMALL_MODEL
+    ):
+        torch.set_num_threads(1)

@@ -78,7 +78,7 @@ def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str =
 def _check_scores(vector: Vector, engine: Engine) -> VectorCheck:
     requests = [ScoreRequest(row.prefix, row.target) for row in vector.rows]
     estimator: Any = vector.estimator
-    given = [one.logprob for one in engine.score(requests, estimator).scores]
+    given = [score.logprob for score in engine.score(requests, estimator).scores]
     differing = (
         f"row {number}: {got:.4f}, expected {row.loglikelihood:.4f}"
         for number, (got, row) in enumerate(zip(given, vector.rows, strict=True), 1)

@@ -1,1 +1,1 @@
-"""Decoding: plans as data, one forward, rows that do not depend on each other, and a ledger."""
+"""Decoding: plans as data, one forward, sequences that do not depend on each other, and a ledger."""

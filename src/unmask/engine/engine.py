@@ -14,7 +14,7 @@ from unmask.engine.forward import Observer, Workspace
 from unmask.engine.policy import Full, Policy
 from unmask.engine.prompt import Prompt, PromptEncoder, Request, as_requests
 from unmask.engine.sampling import Sampler, request_seed
-from unmask.engine.score import EstimatorName, Order, ScoreRequest, Scores, score
+from unmask.engine.score import ScoreRequest, Scores, score
 from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.engine.stopping import StopStrings
 from unmask.engine.unmasking import ConfidenceRule, UnmaskingRule, UnmaskingWriter
@@ -24,6 +24,7 @@ from unmask.model.config import ModelConfig
 from unmask.model.tokenizer import Tokenizer
 from unmask.model.transformer import Transformer
 from unmask.spec import DecodeSpec, build
+from unmask.spec.recipe import EstimatorName, OrderName
 
 DEFAULT_BATCH = 16
 PolicyMaker = Callable[[Any, int], Policy]
@@ -126,7 +127,7 @@ class Engine:
         self,
         requests: Sequence[ScoreRequest],
         estimator: EstimatorName = "chain",
-        order: Order = "confidence",
+        order: OrderName = "confidence",
         decode: DecodeSpec | Mapping[str, Any] | None = None,
         policy: Any = None,
         batch_size: int = DEFAULT_BATCH,

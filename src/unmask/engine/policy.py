@@ -8,7 +8,7 @@ from unmask.engine.step_plan import FULL, Kind, StepPlan
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """All that a policy may know about the step that comes next; positions count from the block's start."""
+    """All that a policy may know about the step that comes next; offsets count from the block's start."""
 
     kind: Kind
     layers: int
@@ -21,9 +21,9 @@ class StepView:
     """Full-block steps among them."""
     sub_block: range
     masked: tuple[int, ...]
-    """Positions of the block without a token yet."""
+    """Offsets in the block without a token yet."""
     changed: tuple[int, ...]
-    """Positions whose token changed since their keys were written."""
+    """Offsets whose token changed since their keys were written."""
     ages: tuple[int, ...]
     """For each layer, steps since it last computed in this block; empty before the block's first step."""
     drift: tuple[float, ...]

@@ -50,17 +50,17 @@ class Sampler:
     top_p: float = 1.0
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
-        """One candidate for each position."""
+        """One prediction for each position."""
         uniforms = (
             []
             if self.temperature == 0
             else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
-        packed = candidates(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
-        found, parts, start = to_host(packed), [], 0
+        packed = packed_predictions(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
+        read, parts, start = to_host(packed), [], 0
         for piece in pieces:
             stop = start + len(piece.reads)
-            parts.append(Predictions(found.tokens[start:stop], found.confidences[start:stop]))
+            parts.append(Predictions(read.tokens[start:stop], read.confidences[start:stop]))
             start = stop
         return parts
 
@@ -112,7 +112,7 @@ def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: floa
     return tokens.gather(-1, places_N1).squeeze(-1), nucleus.gather(-1, places_N1).squeeze(-1)
 
 
-def candidates(
+def packed_predictions(
     logits_NV: Tensor, mask_token: int, uniforms: Sequence[float], temperature: float, top_p: float
 ) -> Tensor:
     """Predictions as one fp32 tensor of token ids and confidences, so that one copy brings them to the host.

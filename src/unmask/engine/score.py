@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 
@@ -21,12 +21,10 @@ from unmask.engine.scoring import (
 from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec
+from unmask.spec.recipe import EstimatorName, OrderName
 
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
-
-EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
-Order = Literal["confidence", "left_to_right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def score(
     engine: "Engine",
     requests: Sequence[ScoreRequest],
     estimator: EstimatorName = "chain",
-    order: Order = "confidence",
+    order: OrderName = "confidence",
     decode: DecodeSpec | None = None,
     policy: Policy | None = None,
     batch_size: int = 16,
@@ -72,7 +70,7 @@ def score(
     """Score every request; `progress` is called with the number of requests that each finished sequence has settled."""
     if estimator not in get_args(EstimatorName):
         raise UnmaskError(f"{estimator!r} is no estimator; use one of {', '.join(get_args(EstimatorName))}.")
-    if order not in get_args(Order):
+    if order not in get_args(OrderName):
         raise UnmaskError(f"{order!r} is no order; use confidence or left_to_right.")
     if not isinstance(batch_size, int) or batch_size < 1:
         raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")

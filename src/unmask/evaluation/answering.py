@@ -17,10 +17,11 @@ from unmask.cost import Ledger
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, Generation
 from unmask.engine.prompt import Request
-from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest, Scores
+from unmask.engine.score import Score, ScoreRequest, Scores
 from unmask.errors import UnmaskError
 from unmask.evaluation.clock import Meter
 from unmask.spec import DecodeSpec
+from unmask.spec.recipe import EstimatorName, OrderName
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Names of the same limit; the first that is given counts."""
@@ -139,7 +140,7 @@ class Scorer:
     decode: DecodeSpec
     policy: Any
     estimator: EstimatorName
-    order: Order
+    order: OrderName
     batch_size: int
     meter: Meter
 

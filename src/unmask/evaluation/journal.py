@@ -1,4 +1,4 @@
-"""Answers as soon as they are known, so that a run that is cut off goes on where it ended.
+"""Keeps answers as soon as they are known, so that a run that was cut off continues where it ended.
 
 A line is keyed by the content of its request, never by its place. Answers taken from here are the same
 answers, with the same counted work, but they never enter a speed.
@@ -14,7 +14,7 @@ from unmask.store.attempt import AnyAnswer, GeneratedAnswer, ScoredGroup
 
 
 def key_of(*parts: Any) -> str:
-    """A key for the content of a request."""
+    """A digest of the content of a request."""
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()[:24]
 
 
@@ -34,7 +34,7 @@ class Journal:
     """By key."""
     write: Callable[[AnyAnswer], None] = _no_write
     progress: Callable[[int, int], None] = _no_progress
-    """Told how many requests have their answer, and how many there are."""
+    """Called with the number of requests that have their answer, and the number of all."""
     resumed: int = 0
     """Requests whose answer came from an earlier attempt."""
 

@@ -22,7 +22,7 @@ from unmask.cost import Ledger
 from unmask.cost.work_sums import WorkSums
 from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.events import Generation
-from unmask.engine.score import EstimatorName, Order, Score, ScoreRequest
+from unmask.engine.score import Score, ScoreRequest
 from unmask.errors import UnmaskError
 from unmask.evaluation.answering import (
     GenerationRequest,
@@ -43,6 +43,7 @@ from unmask.model.token_files import TOKENIZER_FILE, read_token_files
 from unmask.policies.registry import policy_spec
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
+from unmask.spec.recipe import EstimatorName, OrderName
 from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
 Pair = tuple[tuple[str, str], list[int], list[int]]
@@ -63,7 +64,7 @@ class UnmaskLM(TemplateLM):
         policy: AnyPolicySpec | Mapping[str, Any] | str | None = None,
         decode: DecodeSpec | Mapping[str, Any] | None = None,
         estimator: EstimatorName = "chain",
-        order: Order = "confidence",
+        order: OrderName = "confidence",
         batch_size: int | str | None = DEFAULT_BATCH,
         max_batch_size: int | None = None,  # noqa: ARG002 (lm-eval's own command line passes it)
         device: str | None = None,
@@ -79,7 +80,7 @@ class UnmaskLM(TemplateLM):
         self.decode = _as_decode_spec(decode, settings)
         self.policy = _as_policy(policy)
         self.estimator: EstimatorName = estimator
-        self.order: Order = order
+        self.order: OrderName = order
         self.batch_size = _as_batch_size(batch_size)
         if engine is None:
             if pretrained is None:

@@ -43,7 +43,7 @@ class Proof:
     def of(self, tasks: Iterable[str] | None = None) -> dict[str, Effect]:
         """What these tasks (or all) did, by path."""
         wanted = None if tasks is None else set(tasks)
-        found: dict[str, Effect] = {}
+        effects: dict[str, Effect] = {}
         for path in PATHS:
             parts = [
                 tally
@@ -51,8 +51,8 @@ class Proof:
                 if way == path and (wanted is None or task in wanted)
             ]
             if parts:
-                found[path] = self._summary(parts, path)
-        return found
+                effects[path] = self._summary(parts, path)
+        return effects
 
     def _summary(self, parts: list[Tally], path: PathName) -> Effect:
         total = WorkSums(self.layers)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.engine.engine import Engine
-from unmask.engine.events import Finished, StepEvent
+from unmask.engine.events import StepEvent, collect
 from unmask.engine.prompt import Request
 from unmask.engine.step_plan import Kind, Op
 from unmask.errors import UnmaskError
@@ -32,14 +32,14 @@ DIGITS = 4
 
 
 def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int | None = None) -> list[Path]:
-    """Decode samples of runs again; `largest` refuses checkpoints with more bytes of weights."""
+    """Record samples that have no recording yet; checkpoints with more than `largest` bytes of weights are refused."""
     engines: dict[str, Engine] = {}
     made = []
     for run, samples in wanted:
         missing = [sample for sample in samples if run.recording(sample) is None]
         if not missing:
             continue
-        key = canonical([run.worker.get("checkpoint"), run.identity.get("dtype"), run.worker.get("device")])
+        key = canonical([run.worker.checkpoint, run.identity.get("dtype"), run.worker.device])
         name = key.decode()
         if name not in engines:
             engines[name] = _engine(run, largest)
@@ -95,8 +95,8 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
         raise UnmaskError(
             f"{run.name} was decoded by engine revision {identity.get('engine')} and this is {ENGINE_REVISION}."
         )
-    lock = read_lock(Path(str(worker.get("lock"))))
-    folder = find_checkpoint(str(worker.get("checkpoint")), lock.revision)
+    lock = read_lock(Path(worker.lock))
+    folder = find_checkpoint(worker.checkpoint, lock.revision)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if largest is not None and size > largest:
         raise UnmaskError(
@@ -106,7 +106,7 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
     if lock.weights != identity.get("weights") or changed:
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
-    return load(folder, worker.get("device"), identity.get("dtype"), identity.get("mask_token_id"))
+    return load(folder, worker.device, identity.get("dtype"), identity.get("mask_token_id"))
 
 
 # One decoding, step by step, as plain data.
@@ -119,30 +119,24 @@ def record_decoding(
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
     block = spec.resolved_block_size(engine.config.block_size)
     steps = _Steps(len(prompt), block, spec.sub_block_size)
-    events: list[StepEvent] = []
-    text, ids, reason = None, list[int](), ""
-    for event in engine.stream([Request(list(prompt))], spec, policy, batch_size=1):
-        if isinstance(event, Finished):
-            text, ids = event.generation.text, event.generation.ids
-            reason = event.generation.finish_reason
-        else:
-            events.append(event)
-    letters = _texts(engine, ids)
+    events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
+    (answer,) = collect(events)
+    texts = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
         "block_size": block,
         "sub_block_size": spec.sub_block_size,
         "layers": engine.config.num_layers,
         "threshold": spec.threshold,
-        "tokens": len(ids),
-        "finish": reason,
-        "text": text,
-        "steps": [steps.step(event, letters, engine) for event in events],
+        "tokens": len(answer.ids),
+        "finish": answer.finish_reason,
+        "text": answer.text,
+        "steps": [steps.step(event, texts, engine) for event in events if isinstance(event, StepEvent)],
     }
 
 
 class _Steps:
-    """Follows which columns are known, because an event does not say which were fed."""
+    """Follows which positions are known, because an event does not say which were fed."""
 
     def __init__(self, prompt: int, block: int, sub_block: int) -> None:
         self.prompt = prompt
@@ -150,47 +144,47 @@ class _Steps:
         self.sub_block = sub_block
         self.known: set[int] = set()
 
-    def step(self, event: StepEvent, letters: Mapping[int, str], engine: Engine) -> dict[str, Any]:
-        """One event as data, small where nothing special happened."""
-        found: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
+    def step(self, event: StepEvent, texts: Mapping[int, str], engine: Engine) -> dict[str, Any]:
+        """One step as plain data; what nothing special happened to is left out."""
+        step: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
         plan = event.plan
         if plan.ops:
-            # Putting back the output of some layers spares all of them.
-            spared = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
-            found["ops"] = run_lengths("".join(LETTERS[op] for op in spared))
-            found["unit"] = plan.unit.value
+            # Replaying the output of some layers means that no layer is computed.
+            operations = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
+            step["ops"] = run_lengths("".join(LETTERS[op] for op in operations))
+            step["unit"] = plan.unit.value
         if plan.rows is not None:
-            start = found["fed"][0] // self.block * self.block
-            found["rows"] = [start + position for position in plan.rows.always]
+            start = step["fed"][0] // self.block * self.block
+            step["rows"] = [start + position for position in plan.rows.always]
             if plan.rows.count:
-                found["among"] = [start + position for position in plan.rows.among]
-                found["count"] = plan.rows.count
-                found["probe"] = plan.rows.probe_layer
-        found["written"] = [
+                step["among"] = [start + position for position in plan.rows.among]
+                step["count"] = plan.rows.count
+                step["probe"] = plan.rows.probe_layer
+        step["written"] = [
             [
-                column,
-                letters[place] if (place := column - self.prompt) in letters else _single(engine, token),
+                position,
+                texts[index] if (index := position - self.prompt) in texts else _single(engine, token),
                 round(confidence, DIGITS),
             ]
-            for column, token, confidence in zip(
+            for position, token, confidence in zip(
                 event.positions, event.tokens, event.confidences, strict=True
             )
         ]
         self.known.update(event.positions)
-        return found
+        return step
 
     def _fed(self, kind: Kind) -> list[int]:
-        frontier = self.prompt
-        while frontier in self.known:
-            frontier += 1
-        start = frontier // self.block * self.block
+        known_until = self.prompt
+        while known_until in self.known:
+            known_until += 1
+        start = known_until // self.block * self.block
         if kind is Kind.PREFILL:
             return [0, self.prompt // self.block * self.block]
         if kind is Kind.COMMIT:
-            # The block is full, so the first unknown column lies behind it.
+            # The block is full, so the first unknown position lies behind it.
             return [start - self.block, start]
         if kind is Kind.SUB:
-            first = start + (frontier - start) // self.sub_block * self.sub_block
+            first = start + (known_until - start) // self.sub_block * self.sub_block
             return [first, first + self.sub_block]
         return [start, start + self.block]
 
@@ -201,12 +195,12 @@ def run_lengths(letters: str) -> str:
 
 
 def _texts(engine: Engine, ids: Sequence[int]) -> dict[int, str]:
-    """The part of the answer that each token adds; a letter of several tokens stands at its last one."""
+    """The text that each token adds to the answer; a letter made of several tokens is given to the last of them."""
     if not engine.has_tokenizer:
         return {}
     pieces = enumerate(_pieces(engine, ids))
-    # A token that has no text even by itself, such as the one that ends the answer, is shown by its name.
-    return {place: piece for place, piece in pieces if piece or engine.decode_text([ids[place]])}
+    # A token that has no text even by itself, such as the one that ends the answer, is shown by its own name.
+    return {index: piece for index, piece in pieces if piece or engine.decode_text([ids[index]])}
 
 
 def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:
@@ -219,7 +213,7 @@ def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:
 
 
 def _single(engine: Engine, token: int) -> str:
-    """A token by itself: beyond the answer's end, or one without text."""
+    """The text of one token: beyond the answer's end, or where the token adds no text."""
     if token in engine.config.stop_tokens:
         return "⟨end⟩"
     text = engine.decode_text([token]) if engine.has_tokenizer else ""

@@ -28,15 +28,15 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation leaves behind."""
+    """What an evaluation gives: the document of `unmask eval`, and lm-eval's samples."""
 
     document: dict[str, Any]
     samples: dict[str, list[dict[str, Any]]]
-    """Every row with prompt, answer and metrics, by task."""
+    """lm-eval's samples by task, each with prompt, answer and metrics, once for every filter."""
 
 
 def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options) -> Evaluation:
-    """Run all tasks and sum them up."""
+    """Run all tasks and gather their figures."""
     if options.chat and not lm.engine.tokenizer.has_chat_template:
         raise UnmaskError("The checkpoint has no chat template; leave out --chat.")
     _check_estimator(lm, loaded, options)
@@ -81,7 +81,7 @@ def _check_estimator(lm: UnmaskLM, loaded: Loaded, options: Options) -> None:
 
 
 def _timed(lm: UnmaskLM, loaded: Loaded, options: Options) -> dict[str, Any]:
-    """lm-eval's results; what it takes beside the model is told apart."""
+    """lm-eval's results; seconds that it spends outside of the model are counted apart."""
     before = lm.meter.clock()
     returned = evaluate_tasks(lm, loaded, options)
     inside = lm.meter.decoding.seconds + lm.meter.scoring.seconds + lm.meter.phases.get("tokenising", 0.0)
@@ -90,7 +90,7 @@ def _timed(lm: UnmaskLM, loaded: Loaded, options: Options) -> dict[str, Any]:
 
 
 def _task_entry(name: str, returned: Mapping[str, Any], loaded: Loaded, lm: UnmaskLM) -> dict[str, Any]:
-    """One task or group as it was asked for."""
+    """The figures of one task, or of one group of tasks."""
     row = (returned.get("groups") or {}).get(name) or returned["results"][name]
     members = groups()[name].members if name in groups() else (name,)
     counted = returned.get("n-samples", {})
@@ -107,7 +107,7 @@ def _task_entry(name: str, returned: Mapping[str, Any], loaded: Loaded, lm: Unma
 
 
 def _subtasks(returned: Mapping[str, Any], loaded: Loaded, lm: UnmaskLM) -> dict[str, Any]:
-    """The tasks of groups, each with its own number."""
+    """The figures of the tasks of groups."""
     return {
         task: {
             **headline(task, returned["results"][task]),
@@ -123,7 +123,7 @@ def _subtasks(returned: Mapping[str, Any], loaded: Loaded, lm: UnmaskLM) -> dict
 
 
 def result_of(evaluation: Evaluation, lm: UnmaskLM, task: str, metric: str | None) -> AccuracyResult:
-    """What the evaluation of one task says; the worker adds run, attempt and environment."""
+    """The result of one task; the worker adds run, attempt and environment."""
     document = evaluation.document
     entry, details = document["tasks"][task], lm.details.values()
     return AccuracyResult(
@@ -164,7 +164,7 @@ def _headline(entry: Mapping[str, Any], metric: str | None) -> dict[str, Any]:
 
 
 def samples_of(evaluation: Evaluation, lm: UnmaskLM, metric: str | None) -> Iterator[Sample]:
-    """Every row once, with its metrics under all filters."""
+    """Every sample once, with its metrics under all filters."""
     for task, rows in evaluation.samples.items():
         wanted = metric or metric_of(task)
         metrics: dict[int, dict[str, Any]] = {}
@@ -201,26 +201,26 @@ def _sample(task: str, row: Mapping[str, Any], metrics: dict[str, Any], wanted: 
 
 
 def answers_sha256(samples: Mapping[str, list[dict[str, Any]]]) -> str:
-    """Equal for two runs that gave equal answers to the rows in their order."""
+    """A digest that is equal for two runs with equal answers to the same samples in the same order."""
     total = hashlib.sha256()
     for task in sorted(samples):
         for row in _once(samples[task]):
             scores = _scores(row["resps"])
-            told = row["resps"] if scores is None else [round(score, DIGITS) for score in scores]
-            total.update(json.dumps([task, row["doc_id"], told], default=str).encode() + b"\n")
+            answers = row["resps"] if scores is None else [round(score, DIGITS) for score in scores]
+            total.update(json.dumps([task, row["doc_id"], answers], default=str).encode() + b"\n")
     return total.hexdigest()
 
 
 def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry a row: lm-eval repeats a row for every filter."""
-    found: dict[int, dict[str, Any]] = {}
+    """Every sample once, by its number: lm-eval repeats a sample for every filter."""
+    by_number: dict[int, dict[str, Any]] = {}
     for row in rows:
-        found.setdefault(row["doc_id"], row)
-    return [found[number] for number in sorted(found)]
+        by_number.setdefault(row["doc_id"], row)
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def _scores(answers: list[Any]) -> list[float] | None:
-    """Log likelihoods of a row's options; None for a generation."""
+    """Log likelihoods of a sample's options; None for a generated answer."""
     first = answers[0][0]
     if isinstance(first, str):
         return None

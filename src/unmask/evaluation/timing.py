@@ -1,7 +1,7 @@
-"""A timing run: one process, one device, one loaded model, all configurations in turns over the same prompts.
+"""A timing run: one process, one device, one loaded model, all configurations by turns over the same prompts.
 
-Every configuration runs once to warm up and to say what it answers; then each round runs all of them, in
-alternating order, and a round in which one answers otherwise than before ends the run.
+Every configuration runs once to warm up, which also gives its answers; then each round runs all configurations, in
+alternating order. A configuration that answers otherwise in a round than in its warm-up ends the run with an error.
 """
 
 import hashlib
@@ -44,13 +44,17 @@ from unmask.store.result import (
 
 
 @dataclass(slots=True)
-class Contender:
+class ConfigurationRounds:
     """One configuration: how it runs once, and what its rounds took."""
 
-    once: Callable[[Meter], tuple[str, WorkSums]]
+    run_once: Callable[[Meter], tuple[str, WorkSums]]
+    """Answers all prompts on the given clock; returns the digest of the answers and the counted work."""
     answers: str = ""
+    """Digest of the warm-up's answers, which every round must repeat."""
     effect: WorkSums | None = None
+    """Counted work of the warm-up."""
     rounds: list[Meter] = field(default_factory=list)
+    """The clock of each round."""
 
 
 def time_all(
@@ -64,11 +68,11 @@ def time_all(
     task, rounds = identity["task"], identity["repeats"]
     lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
     path, requests = collect(lm, loaded, options)
-    contenders = {
-        name: Contender(_runner(path, lm, requests, settings, task))
+    configurations = {
+        name: ConfigurationRounds(_runner(path, lm, requests, settings, task))
         for name, settings in identity["configurations"].items()
     }
-    total = len(contenders) * (rounds + 1)
+    total = len(configurations) * (rounds + 1)
     done = 0
 
     def tick() -> None:
@@ -78,15 +82,15 @@ def time_all(
 
     warm_up = Meter()
     with warm_up.phase("warm_up"):
-        for contender in contenders.values():
-            contender.answers, contender.effect = contender.once(Meter())
+        for configuration in configurations.values():
+            configuration.answers, configuration.effect = configuration.run_once(Meter())
             tick()
     reset_peak_memory(engine)
     state = MachineState.now()
     for number in range(rounds):
-        names = list(contenders) if number % 2 == 0 else list(reversed(contenders))
+        names = list(configurations) if number % 2 == 0 else list(reversed(configurations))
         for name in names:
-            contenders[name].rounds.append(_timed(name, contenders[name]))
+            configurations[name].rounds.append(_timed(name, configurations[name]))
             tick()
     return TimingResult(
         task=task["name"],
@@ -95,16 +99,16 @@ def time_all(
         repeats=rounds,
         control=identity["control"],
         warm_up_seconds=warm_up.phases["warm_up"],
-        configurations=_compared(contenders, identity["control"], path),
+        configurations=_compared(configurations, identity["control"], path),
         conditions=state.until_now(),
         peak_memory=peak_memory(engine),
     )
 
 
-def _timed(name: str, contender: Contender) -> Meter:
+def _timed(name: str, configuration: ConfigurationRounds) -> Meter:
     meter = Meter()
-    answers, _ = contender.once(meter)
-    if answers != contender.answers:
+    answers, _ = configuration.run_once(meter)
+    if answers != configuration.answers:
         raise UnmaskError(
             f"{name} gave other answers in a timed round than in its warm-up, so its speed means nothing."
         )
@@ -117,14 +121,14 @@ def _runner(
     engine, policy = lm.engine, policy_spec(settings["policy"])
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":
-        asked = [
+        prompts = [
             GenerationRequest(
                 tuple(lm.tok_encode(request.args[0])),
                 decode_settings({**request.args[1], **settings["generation"]}, decode, engine),
             )
             for request in requests
         ]
-        return lambda meter: _generated(engine, numbered(asked), policy, lm.batch_size, meter)
+        return lambda meter: _generated(engine, numbered(prompts), policy, lm.batch_size, meter)
     pairs = [ScoreRequest(*lm.encoded(*request.args)) for request in requests]
     estimator, order = task["estimator"], task["order"]
 
@@ -135,7 +139,7 @@ def _runner(
 
 
 def _generated(
-    engine: Engine, tasks: Sequence[GenerationRequest], policy: Any, batch_size: int, meter: Meter
+    engine: Engine, requests: Sequence[GenerationRequest], policy: Any, batch_size: int, meter: Meter
 ) -> tuple[str, WorkSums]:
     answers: dict[int, list[int]] = {}
     effect = WorkSums(engine.config.num_layers)
@@ -144,7 +148,7 @@ def _generated(
         answers[place] = generation.ids
         effect.add(WorkSums.of(generation.ledger, engine.config.shape))
 
-    generate(engine, tasks, policy, batch_size, meter, answered)
+    generate(engine, requests, policy, batch_size, meter, answered)
     return _digest(sorted(answers.items())), effect
 
 
@@ -152,10 +156,10 @@ def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> tuple[str, Work
     answers: dict[int, tuple[float, bool]] = {}
     effect = WorkSums(scorer.engine.config.num_layers)
 
-    def scored(family: list[int], scores: list[Any], ledger: Ledger, inactive: str | None) -> None:
+    def scored(group: list[int], scores: list[Any], ledger: Ledger, inactive: str | None) -> None:
         del inactive
-        answers.update({place: (s.logprob, s.is_greedy) for place, s in zip(family, scores, strict=True)})
-        effect.add(WorkSums.of(ledger, scorer.engine.config.shape, len(family)))
+        answers.update({place: (s.logprob, s.is_greedy) for place, s in zip(group, scores, strict=True)})
+        effect.add(WorkSums.of(ledger, scorer.engine.config.shape, len(group)))
 
     scorer.run(requests, prefix_groups(requests), scored, lambda _: None)
     return _digest(sorted(answers.items())), effect
@@ -166,28 +170,28 @@ def _digest(values: Any) -> str:
 
 
 def _compared(
-    contenders: Mapping[str, Contender], control: str, path: PathName
+    configurations: Mapping[str, ConfigurationRounds], control: str, path: PathName
 ) -> dict[str, TimedConfiguration]:
-    paces = {name: _pace(contender, path) for name, contender in contenders.items()}
+    paces = {name: _pace(configuration, path) for name, configuration in configurations.items()}
     return {
         name: _summary(
-            contender, path, [base / own for base, own in zip(paces[control], paces[name], strict=True)]
+            configuration, path, [base / own for base, own in zip(paces[control], paces[name], strict=True)]
         )
-        for name, contender in contenders.items()
+        for name, configuration in configurations.items()
     }
 
 
-def _pace(contender: Contender, path: str) -> list[float]:
+def _pace(configuration: ConfigurationRounds, path: str) -> list[float]:
     """Seconds for a token, or for a scored request, in each round."""
     if path == "generation":
-        return [meter.decoding.seconds / max(1, meter.decoding.tokens) for meter in contender.rounds]
-    return [meter.scoring.seconds / max(1, meter.scoring.requests) for meter in contender.rounds]
+        return [meter.decoding.seconds / max(1, meter.decoding.tokens) for meter in configuration.rounds]
+    return [meter.scoring.seconds / max(1, meter.scoring.requests) for meter in configuration.rounds]
 
 
-def _summary(contender: Contender, path: PathName, ratios: list[float]) -> TimedConfiguration:
-    effect = contender.effect
-    assert effect is not None  # the warm-up of every contender comes first
-    parts = [meter.decoding if path == "generation" else meter.scoring for meter in contender.rounds]
+def _summary(configuration: ConfigurationRounds, path: PathName, ratios: list[float]) -> TimedConfiguration:
+    effect = configuration.effect
+    assert effect is not None  # the warm-up of every configuration comes first
+    parts = [meter.decoding if path == "generation" else meter.scoring for meter in configuration.rounds]
     tokens, requests = parts[0].tokens, parts[0].requests
     seconds = [part.seconds for part in parts]
     rates = [(tokens if path == "generation" else requests) / spent for spent in seconds]
@@ -196,12 +200,12 @@ def _summary(contender: Contender, path: PathName, ratios: list[float]) -> Timed
         requests=requests,
         forwards=effect.forwards,
         seconds=list(seconds),
-        prefill_seconds=[meter.decoding.prefill_seconds for meter in contender.rounds],
+        prefill_seconds=[meter.decoding.prefill_seconds for meter in configuration.rounds],
         tokens_per_second=median(tokens / spent for spent in seconds),
         requests_per_second=median(requests / spent for spent in seconds),
         interval=RateInterval(**asdict(median_interval(rates))),
         speedup=MeasuredSpeedup(median=median(ratios), **asdict(median_interval(ratios))),
         tokens_per_forward=tokens / effect.forwards if effect.forwards else None,
         effect=msgspec.convert(effect.as_dict(), CountedWork),
-        answers_sha256=contender.answers,
+        answers_sha256=configuration.answers,
     )

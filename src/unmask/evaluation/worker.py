@@ -1,4 +1,4 @@
-"""One run of the store, executed: everything is read from its folder, and everything is left there.
+"""Executes one run of the store: settings are read from its folder, and answers, samples and result are left there.
 
 Knows how an identity becomes an evaluation. Whether and where it runs was decided elsewhere; device and
 number format are chosen here, because only here is it known what the machine has.
@@ -30,7 +30,7 @@ from unmask.store.attempt import AnyAnswer, Attempt
 from unmask.store.environment import environment
 from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
-from unmask.store.run_folder import RunFolder
+from unmask.store.run_folder import RunFolder, WorkerSettings
 
 
 def complete(run: RunFolder, attempt: Attempt) -> bool:
@@ -38,13 +38,13 @@ def complete(run: RunFolder, attempt: Attempt) -> bool:
     result = execute(run, attempt)
     published = run.publish(result)
     if published and isinstance(result, AccuracyResult):
-        names = run.worker.get("configuration", ""), run.worker.get("experiment", "")
+        names = run.worker.configuration, run.worker.experiment
         run.write_summary(summary_text(summary_of(result, *names)))
     return published
 
 
 def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
-    """Do what the run asks for and return its result; nothing is published here."""
+    """Compute the result of a run; nothing is published here."""
     start = time.perf_counter()
     identity, worker = run.identity, run.worker
     if identity["engine"] != ENGINE_REVISION:
@@ -52,13 +52,14 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
             f"{run.name} was planned for revision {identity['engine']} of the engine and this is "
             f"{ENGINE_REVISION}; run its recipe again."
         )
-    lock = read_lock(Path(worker["lock"]))
+    _check_code(identity)
+    lock = read_lock(Path(worker.lock))
     if lock.datasets or lock.revision:
         work_offline()
     loaded = _tasks(identity, worker, lock)
     engine = load(
-        worker["checkpoint"],
-        worker.get("device"),
+        worker.checkpoint,
+        worker.device,
         identity["dtype"],
         identity["mask_token_id"],
         lock.revision,
@@ -80,7 +81,7 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
             device=str(transformer.device),
             dtype=str(transformer.dtype).removeprefix("torch."),
             threads=torch.get_num_threads(),
-            batch_size=identity.get("batch_size", worker["batch_size"]),
+            batch_size=identity.get("batch_size", worker.batch_size),
             seed=(identity.get("decode") or {}).get("seed"),
             cuda=torch.version.cuda,
             layouts=transformer.layouts,
@@ -88,19 +89,30 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
     )
 
 
-def _tasks(identity: dict[str, Any], worker: dict[str, Any], lock: Lock) -> Loaded:
-    """The rows, which must be those that the identity was made of."""
+def _check_code(identity: dict[str, Any]) -> None:
+    """Refuse a policy whose code or trace is not the one that the run was planned with."""
+    for settings in identity.get("configurations", {"": identity}).values():
+        for name, value in policy_spec(settings["policy"]).depends_on().items():
+            if settings.get(name) != value:
+                raise UnmaskError(
+                    f"The policy {settings['policy']} was edited since this run was planned ({name} differs); run the "
+                    "recipe again, which makes a new run of it."
+                )
+
+
+def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Loaded:
+    """The loaded tasks, whose samples must be those that the identity names."""
     task = identity["task"]
-    data = Path(worker["data"]) if worker.get("data") else None
+    data = Path(worker.data) if worker.data else None
     loaded = load_tasks(
         [task["name"]],
         data,
         task["limit"],
-        worker["allow_code"],
-        worker.get("allow_unsafe_code", False),
+        worker.allow_code,
+        bool(worker.allow_unsafe_code),
         lock.datasets or None,
     )
-    check_lock(lock, find_checkpoint(worker["checkpoint"], lock.revision), loaded)
+    check_lock(lock, find_checkpoint(worker.checkpoint, lock.revision), loaded)
     if lock.weights != identity["weights"] or any(
         lock.tasks.get(name) != digest for name, digest in task["rows_sha256"].items()
     ):
@@ -120,7 +132,7 @@ def _options(task: dict[str, Any], generation: dict[str, Any]) -> Options:
 
 def _accuracy(
     identity: dict[str, Any],
-    worker: dict[str, Any],
+    worker: WorkerSettings,
     engine: Any,
     loaded: Loaded,
     attempt: Attempt,
@@ -138,7 +150,7 @@ def _accuracy(
         decode=decode_settings(identity["decode"]),
         estimator=task["estimator"],
         order=task["order"],
-        batch_size=worker["batch_size"],
+        batch_size=worker.batch_size,
         journal=Journal(run.answers(), keep, attempt.progress),
     )
     evaluation = evaluate(lm, loaded, _options(task, task["generation"]))

@@ -2,7 +2,7 @@
 
     >>> from unmask import lab
     >>> plan = lab.plan("recipes/05_mine", tasks=["gsm8k"], limit=50)             # doctest: +SKIP
-    >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=print)     # doctest: +SKIP
+    >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=show)      # doctest: +SKIP
     >>> lab.check("05_mine").invalid, lab.report("05_mine").page                  # doctest: +SKIP
 
     recipes     a recipe on disk: new, prepare

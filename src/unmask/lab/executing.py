@@ -130,7 +130,7 @@ def run(
     N rows of a few configurations come first, and the rest starts only if the guards find nothing invalid. A
     KeyboardInterrupt stops the workers and leaves a store that the same call goes on from.
 
-        >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=print)     # doctest: +SKIP
+        >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=show)      # doctest: +SKIP
         >>> [(run.label, run.status) for run in done.runs]                            # doctest: +SKIP
     """
     tell = on_event or (lambda _event: None)
@@ -154,7 +154,7 @@ def running(
 
     >>> with lab.running("recipes/05_mine") as events:        # doctest: +SKIP
     ...     for event in events:
-    ...         print(event)
+    ...         show(event)
     """
     notes: list[SweepEvent] = []
     execution = _Execution(plan(recipe, on_event=notes.append, **selection), on, slots, canary)
@@ -195,22 +195,21 @@ class _Execution:
 
     def outcome(self) -> SweepOutcome:
         """What there is now."""
+        store, planned = self._plan.store, [each.planned for each in self._plan.runs]
         return SweepOutcome(
             self._plan.experiment,
-            self._plan.store,
-            tuple(sweep_runs(self._plan.store, [each.planned for each in self._plan.runs])),
+            store,
+            tuple(sweep_runs(store, planned, job_words(store, [self._plan.experiment]))),
             tuple(each.id for each in self._plan.to_do),
-            listing(self._plan.store).records,
+            listing(store).records,
             self._forecast,
             self._on == "slurm" and bool(self._plan.to_do),
         )
 
     def _try_canary(self, rows: int) -> Events:
         """Run the canary and refuse to go on if a guard finds anything invalid."""
-        from unmask.lab.canary import (  # with the statistics, which a sweep alone does not need
-            canary_runs,
-            judge,
-        )
+        # The guards bring statistics along, which a sweep alone does not need.
+        from unmask.lab.canary import canary_runs, judge
 
         store, opened = self._plan.store, self._plan.opened
         small, sentence = canary_runs(self._plan, rows)

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, job_words, open_store
@@ -19,7 +21,7 @@ from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
-from unmask.store.run_folder import RunFolder
+from unmask.store.run_folder import RunFolder, WorkerSettings
 from unmask.store.state import Jobs, State, state_of
 from unmask.store.store import Store, run_id
 
@@ -113,15 +115,15 @@ class Plan:
 class Selection(TypedDict, total=False):
     """Which runs of a recipe are meant, and where they are kept: what `plan`, `run` and `running` take alike."""
 
-    tasks: Iterable[str]
+    tasks: str | Iterable[str]
     """Names or patterns; all tasks without it."""
-    configurations: Iterable[str]
+    configurations: str | Iterable[str]
     """Names or patterns; all configurations without it."""
     limit: int | None
     """Rows of each task instead of the recipe's."""
     store: StorePlace
     """A folder; without it UNMASK_STORE, or `results`."""
-    force: Iterable[str] | None
+    force: str | Iterable[str] | None
     """Configurations (patterns, "*" for all) to execute again; their present results are set aside."""
     retry_failed: bool
     """Whether failed runs are to be executed again."""
@@ -147,15 +149,19 @@ def plan(
     planned = sweep_of(
         opened.recipe,
         lock,
-        selection.get("tasks", ()),
-        selection.get("configurations", ()),
+        _names(selection.get("tasks", ())),
+        _names(selection.get("configurations", ())),
         selection.get("limit"),
     )
-    names = selection.get("force")
-    force = None if names is None else (names,) if isinstance(names, str) else tuple(names)
+    force = None if selection.get("force") is None else _names(selection.get("force") or ())
     runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
     retry_failed = selection.get("retry_failed", False)
     return Plan(opened, lock, store, runs, (), force, retry_failed, device).again()
+
+
+def _names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """A single name need not stand in a list."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def sweep_runs(store: Store, planned: Iterable[PlannedRun], jobs: Jobs | None = None) -> list[SweepRun]:
@@ -226,15 +232,16 @@ def _described(plan: Plan) -> set[str]:
 def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
     """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
     evaluation = opened.recipe.evaluation
-    worker = {
-        "experiment": opened.recipe.name,
-        "lock": str(opened.lock_file),
-        "checkpoint": opened.checkpoint,
-        "data": None if opened.data is None else str(opened.data),
-        "batch_size": evaluation.batch_size,
-        "device": evaluation.device,
-        "allow_code": evaluation.allow_code,
-        "allow_unsafe_code": evaluation.allow_unsafe_code,
-    }
     for run in runs:
-        store.run(run.planned.identity, {**worker, "configuration": run.planned.configuration})
+        worker = WorkerSettings(
+            experiment=opened.recipe.name,
+            configuration=run.planned.configuration,
+            lock=str(opened.lock_file),
+            checkpoint=opened.checkpoint,
+            data=None if opened.data is None else str(opened.data),
+            batch_size=evaluation.batch_size,
+            device=evaluation.device,
+            allow_code=evaluation.allow_code,
+            allow_unsafe_code=evaluation.allow_unsafe_code or msgspec.UNSET,
+        )
+        store.run(run.planned.identity, worker)

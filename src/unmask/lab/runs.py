@@ -83,11 +83,11 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
     """
     place = open_store(store)
     chosen = [experiment_of(place, name) for name in experiments or experiment_names(place)]
-    found = dict(states(place, job_words(place, [each.name for each in chosen])))
+    standing = dict(states(place, job_words(place, [each.name for each in chosen])))
     return [
         ExperimentStatus(
             each.name,
-            tuple(RunStatus(member, found.get(member.folder, MISSING)) for member in each.members),
+            tuple(RunStatus(member, standing.get(member.folder, MISSING)) for member in each.members),
             len(each.superseded),
         )
         for each in chosen

@@ -38,18 +38,18 @@ class JobState:
 def job_states(job_ids: Iterable[str], seconds: float = SECONDS) -> dict[str, JobState]:
     """The state of every job; never raises, since status must work without a cluster."""
     wanted = list(dict.fromkeys(job_ids))
-    found: dict[str, JobState] = {}
+    known: dict[str, JobState] = {}
     silent: set[str] = set()
     for ids in _portions(wanted):
-        found.update(_ask_sacct(ids, seconds) or {})
-        missing = [each for each in ids if any(_main(job) == each and job not in found for job in wanted)]
+        known.update(_ask_sacct(ids, seconds) or {})
+        missing = [each for each in ids if any(_main(job) == each and job not in known for job in wanted)]
         if missing:
             answer = _ask_squeue(missing, seconds)
-            found.update(answer or {})
+            known.update(answer or {})
             silent.update(missing if answer is None else ())
     # An array whose waiting tasks were all cancelled is one record without tasks.
     return {
-        job: found.get(job) or found.get(_main(job)) or _not_found(_main(job) in silent) for job in wanted
+        job: known.get(job) or known.get(_main(job)) or _not_found(_main(job) in silent) for job in wanted
     }
 
 
@@ -85,7 +85,7 @@ def _states(answer: subprocess.CompletedProcess[str] | None) -> dict[str, JobSta
 
 def read_states(table: str) -> dict[str, JobState]:
     """States from lines of `id|state|reason|nodes|exit code`, arrays that wait as a whole taken apart."""
-    found: dict[str, JobState] = {}
+    states: dict[str, JobState] = {}
     for line in table.splitlines():
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != 5 or not fields[1]:
@@ -93,8 +93,8 @@ def read_states(table: str) -> dict[str, JobState]:
         words = fields[1].rstrip("+").split()  # "CANCELLED by 1000"
         reason, node, code = ("" if each in ("None", "None assigned") else each for each in fields[2:])
         state = JobState(_phase(words[0]), words[0], reason, node, code)
-        found.update(dict.fromkeys(_tasks(fields[0]), state))
-    return found
+        states.update(dict.fromkeys(_tasks(fields[0]), state))
+    return states
 
 
 def _tasks(job_id: str) -> Iterator[str]:

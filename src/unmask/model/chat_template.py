@@ -1,6 +1,6 @@
 """Chats rendered to text by the Jinja template that a checkpoint brings along.
 
-Knows where templates lie and how they expect to be run: sandboxed, with the whitespace rules, filters and
+Knows where templates lie and how they expect to be run: sandboxed, with the whitespace settings, filters and
 functions that published templates rely on. It does not know about tokens beyond their texts.
 """
 

@@ -1,6 +1,6 @@
 """Static key/value buffers: allocated once, written in place, never concatenated.
 
-A slot holds one request. Columns are absolute token positions, so the current block lies right
+A slot holds one sequence. Positions count from the prompt's start, so the current block lies right
 behind the committed prefix and is simply overwritten until it is committed. What is committed is
 known to the decoder, not to the buffers.
 

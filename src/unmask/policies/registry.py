@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from unmask.engine.policy import Full, Policy
@@ -22,8 +21,7 @@ from unmask.spec import (
     TrimSpec,
     build,
 )
-
-ENTRY_POINTS = "unmask.policies"
+from unmask.spec.own_code import installed_policy
 
 MAKERS: dict[type[PolicySpec], Callable[[Any, int], Policy]] = {
     FullSpec: lambda spec, layers: Full(),  # noqa: ARG005 (the makers' signature)
@@ -74,7 +72,7 @@ def _custom(spec: CustomSpec) -> Policy:
 
 def _find(target: str) -> Any:
     try:
-        return _installed(target).load() if ":" not in target else _imported(target)
+        return installed_policy(target).load() if ":" not in target else _imported(target)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UnmaskError(f"The policy {target} cannot be imported: {error}.") from None
 
@@ -82,15 +80,6 @@ def _find(target: str) -> Any:
 def _imported(target: str) -> Any:
     module_name, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module_name), attribute)
-
-
-def _installed(name: str) -> EntryPoint:
-    named = entry_points(group=ENTRY_POINTS, name=name)
-    if not named:
-        raise UnmaskError(
-            f"No installed policy is called {name!r}; install its package or write package.module:Class."
-        )
-    return next(iter(named))
 
 
 def _plans(policy: object) -> bool:

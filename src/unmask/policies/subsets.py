@@ -42,9 +42,3 @@ def _range(item: str) -> range:
     if not (first.isdecimal() and (last.isdecimal() or not dash)) or int(first) > int(last or first):
         raise UnmaskError(f"layers has {item!r}; write an index such as 4 or a range such as '4-9'.")
     return range(int(first), int(last or first) + 1)
-
-
-def overlap(layers: int, size: int | None) -> tuple[int, ...]:
-    """Layers that more than one of first, middle and last holds."""
-    subsets = [set(named_subset(name, size, layers)) for name in ("first", "middle", "last")]
-    return tuple(sorted(layer for layer in range(layers) if sum(layer in subset for subset in subsets) > 1))

@@ -41,7 +41,7 @@ class TableLine:
 
     @property
     def rate(self) -> float | None:
-        """Tokens (or requests) a second of a timing run; of an imported summary its own, for want of another."""
+        """Tokens (or requests) a second of a timing run; of an imported summary the speed that it states."""
         if self.timing is not None:
             generating = self.timing.path == "generation"
             return self.timing.tokens_per_second if generating else self.timing.requests_per_second
@@ -60,7 +60,7 @@ class TaskPart:
     by_speed: tuple[Point, ...]
     by_work: tuple[Point, ...]
     equal: tuple[tuple[str, ...], ...]
-    """Configurations that cannot differ by construction, some reuse at work."""
+    """Sets of configurations that reuse work and cannot differ by construction."""
     baselines: tuple[str, ...]
     """Configurations that are the baseline under several names."""
     budget: float
@@ -78,7 +78,7 @@ class TaskPart:
 
     @property
     def generates(self) -> bool:
-        """Whether it is about tokens, not about scored options."""
+        """Whether the task generates tokens; otherwise it scores options."""
         return any(line.entry.tokens for line in self.lines)
 
     @property
@@ -114,7 +114,7 @@ class AttemptSpan:
 class ExperimentPart:
     """One experiment or import."""
 
-    about: AnalysedExperiment
+    experiment: AnalysedExperiment
     hypothesis: str = ""
     expected: str = ""
     tasks: tuple[TaskPart, ...]
@@ -132,7 +132,7 @@ class ExperimentPart:
     @property
     def name(self) -> str:
         """Its name."""
-        return self.about.name
+        return self.experiment.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ class Document:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Of all parts."""
+        """The findings of all parts."""
         return tuple(finding for part in self.parts for finding in part.findings)
 
 

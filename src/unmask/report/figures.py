@@ -103,7 +103,7 @@ def _criterion(task: TaskPart, points: Sequence[Point], frame: PlotFrame) -> Ite
 
 
 def _staircase(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
-    """The frontier itself: up to here an accuracy can be had."""
+    """The frontier as steps: the best accuracy at each gain."""
     kept = sorted((p for p in points if not p.dominated_by), key=lambda p: p.gain)
     steps: list[tuple[float, float]] = []
     for point in kept:
@@ -131,7 +131,7 @@ def _bars(point: Point, line_: TableLine, frame: PlotFrame) -> Iterator[Markup]:
 
 
 def _spots(points: Sequence[Point], frame: PlotFrame) -> list[list[Point]]:
-    """Points that fall on one place share a mark and a label."""
+    """Points that are drawn at the same place, which share a mark and a label."""
     spots: list[list[Point]] = []
     for point in points:
         x, y = frame.x(point.gain), frame.y(point.accuracy)

@@ -98,7 +98,7 @@ def _part(table: Table, **about: object) -> ExperimentPart:
     findings = tuple(run_guards(table))
     judged = verdict(table, experiment.name, findings=findings) if experiment.success else None
     return ExperimentPart(
-        about=experiment,
+        experiment=experiment,
         tasks=tuple(_tasks(table, experiment.name)),
         timings=table.timings,
         verdict=judged,
@@ -151,7 +151,7 @@ def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
 
 
 def accuracy_interval(entry: ConfigurationResult) -> Interval | None:
-    """Wilson's interval; from the standard error where rows are not known; None where nothing is."""
+    """Wilson's interval; from the standard error where rows are not known; None where neither is."""
     if entry.rows and 0 <= entry.value <= 1:
         return wilson(entry.value * entry.rows, entry.rows, LEVEL)
     if entry.stderr is None:

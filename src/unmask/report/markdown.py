@@ -1,14 +1,13 @@
-"""results.md: the report as text, in the order in which the first experiments were written up by hand."""
+"""results.md: the report as text. The verdict comes first, then the tables, then what is unexpected."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from unmask.analysis.guards import Finding, guards_by_name
-from unmask.analysis.verdict import goal_of
 from unmask.analysis.words import MISSING, in_percent, join_words
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
-from unmask.report.sentences import analysis, leading, status, summary
+from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
 from unmask.report.tables import across, columns_of
 
 FEW_SUBJECTS = 12
@@ -56,22 +55,22 @@ def _part(part: ExperimentPart, document: Document) -> Iterator[str]:
     if many:
         yield f"## {escaped(part.name)}"
     yield _status(part, document)
-    yield f"{level} Summary"
-    first = leading(part)
-    for sentence in summary(part):
-        yield f"**{escaped(sentence)}**" if sentence in first else escaped(sentence)
+    if not many:
+        yield from (f"**{escaped(sentence)}**" for sentence in leading(part))
+    yield f"{level} Verdict"
+    yield from _verdict(part)
     yield f"{level} Results"
+    if not part.tasks:
+        yield "There is no result yet."
     for task in part.tasks:
         yield from _task(task, level + "#")
     yield _meanings(part)
-    yield f"{level} Analysis"
-    yield f"{level}# Key findings"
-    numbered_sentences = [f"**{escaped(name)}**: {escaped(sentence)}" for name, sentence in analysis(part)]
-    yield numbered(numbered_sentences) or "There is nothing to compare yet."
-    yield f"{level}# Unexpected observations"
-    yield from _findings(part.findings)
-    yield f"{level} Verdict"
-    yield from _verdict(part)
+    sentences = [f"**{escaped(name)}**: {escaped(sentence)}" for name, sentence in key_findings(part)]
+    if sentences:
+        yield f"{level} Key findings"
+        yield numbered(sentences)
+    yield f"{level} Unexpected observations"
+    yield from _findings(observations(part))
     yield f"{level} Provenance"
     yield table(["What", "Value"], part.provenance)
     yield f"{level} Artifacts"
@@ -85,8 +84,7 @@ def _status(part: ExperimentPart, document: Document) -> str:
         lines.append(f"**Hypothesis**: {escaped(part.hypothesis)}")
     if part.expected:
         lines.append(f"**Expected**: {escaped(part.expected)}")
-    if part.verdict is not None:
-        lines.append(f"**Verdict**: {part.verdict.answer}")
+    lines.append(f"**Guards**: {guards_in_short(part)}")
     return "  \n".join(lines)
 
 
@@ -145,20 +143,18 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _verdict(part: ExperimentPart) -> Iterator[str]:
     if part.verdict is None:
-        yield (
-            "The recipe has no criteria, so nothing is judged."
-            if not part.about.foreign
-            else ("No criteria were given, so nothing is judged; `--criteria RECIPE` names some.")
-        )
+        given = "No criteria were given" if part.experiment.foreign else "The recipe has no criteria"
+        advice = "; `--criteria RECIPE` names some" if part.experiment.foreign else ""
+        yield f"{given}, so nothing is judged{advice}."
         return
     judged = part.verdict
-    yield f"**{judged.answer.capitalize()}**: {escaped(judged.reason)}"
-    yield f"Asked for: some candidate {escaped(goal_of(judged.criteria))} (intervals at {judged.level:.0%})."
+    yield f"**{judged.answer.capitalize()}.** {escaped(judged.reason)}"
+    yield escaped(judged.basis)
     if judged.missing:
         yield "What it would take to decide:"
         yield "\n".join(f"- {escaped(sentence)}" for sentence in judged.missing)
-    if part.about.missing:
-        yield f"Without a result: {escaped(join_words(str(run) for run in part.about.missing))}."
+    elif part.experiment.missing:
+        yield f"Without a result: {escaped(join_words(str(run) for run in part.experiment.missing))}."
 
 
 def table(

@@ -15,7 +15,6 @@ from typing import Any
 from markupsafe import Markup
 
 from unmask.analysis.guards import guards_by_name
-from unmask.analysis.verdict import Verdict, goal_of
 from unmask.analysis.words import count, duration, in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
@@ -27,12 +26,10 @@ from unmask.report.figures import (
     timeline,
     work_plot,
 )
-from unmask.report.sentences import analysis, leading, status
+from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
 from unmask.report.tables import across, columns_of, heat_maps
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
-LONG_REASON = 160
-"""Letters after the first colon of a verdict's reason that are still shown with it."""
 SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")
 
 
@@ -72,36 +69,28 @@ def css_class(answer: str) -> str:
 
 
 def _part(part: ExperimentPart) -> dict[str, Any]:
-    judged = part.verdict
     return {
-        "about": part,
+        "data": part,
         "status": status(part),
         "leading": leading(part),
-        "reason": _short(judged) if judged else "",
-        "asked": goal_of(judged.criteria) if judged else "",
-        "analysis": _by_task(analysis(part)),
+        "guards": guards_in_short(part),
+        "key_findings": _by_task(key_findings(part)),
         "tasks": [_task(task) for task in part.tasks],
         "timeline": timeline(part.attempts),
         "findings": _findings(part),
     }
 
 
-def _short(judged: Verdict) -> str:
-    """The first clause of a reason that lists every candidate, and its basis: the page has a list of its own."""
-    clause, _, rest = judged.reason.partition(": ")
-    if len(rest) - len(judged.basis) <= LONG_REASON:
-        return judged.reason
-    return " ".join(part for part in (f"{clause}.", judged.basis) if part)
-
-
 def _task(task: TaskPart) -> dict[str, Any]:
     columns = columns_of(task)
     subjects = subjects_of(task)
+    by_speed = frontier_plot(task, task.by_speed)
     return {
-        "about": task,
+        "data": task,
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
-        "by_speed": frontier_plot(task, task.by_speed),
+        "by_speed": by_speed,
+        "has_goal": by_speed is not None and 'class="goal"' in by_speed,
         "by_work": frontier_plot(task, task.by_work),
         "work": work_plot(task),
         "heat_maps": heat_maps(task),
@@ -122,7 +111,7 @@ def _by_task(sentences: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]
 def _findings(part: ExperimentPart) -> list[tuple[str, list[Any]]]:
     """Findings by guard, the worst guard first."""
     found: dict[str, list[Any]] = {}
-    for finding in part.findings:
+    for finding in observations(part):
         found.setdefault(finding.guard, []).append(finding)
     return list(found.items())
 

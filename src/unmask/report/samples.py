@@ -123,7 +123,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 SMALL = 1_000_000_000
-"""Bytes of weights up to which a report loads a checkpoint unasked."""
+"""Bytes of weights up to which a report loads a checkpoint without being asked to."""
 USUAL = 2
 """Samples that are shown where nobody says how many."""
 
@@ -160,9 +160,9 @@ def with_recordings(
 
 def choose(part: ExperimentPart, count: int) -> RecordingChoice | None:
     """Flipped samples of the generating task that the criteria are about, or of the first one."""
-    if part.about.foreign or count < 1:
+    if part.experiment.foreign or count < 1:
         return None
-    success = part.about.success
+    success = part.experiment.success
     tasks = [task for task in part.tasks if task.generates and task.control is not None]
     tasks.sort(key=lambda task: success is None or task.group.task != success.task)
     for task in tasks:
@@ -208,7 +208,7 @@ def _missing(store: Store, choices: Iterable[RecordingChoice]) -> list[tuple[str
 
 
 def _make(missing: list[tuple[str, list[str]]], largest: int | None) -> str:
-    """Start the process that decodes; what it complains of is the note of the report."""
+    """Start the process that decodes; returns a sentence for the page if it fails."""
     request = json.dumps({"runs": missing, "largest": largest})
     command = [sys.executable, "-m", "unmask.evaluation.recordings"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, check=False)

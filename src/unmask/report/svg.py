@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 WIDTH = 460
-"""Of most pictures, in the units of their letters."""
+"""Width of most pictures, in the units of their letters."""
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
@@ -38,7 +38,7 @@ def picture(width: float, height: float, title: str, parts: Iterable[str], class
 
 
 def tip(text: str, *children: str, **attributes: object) -> Markup:
-    """A group that says something when it is pointed at."""
+    """A group of elements with a text that is shown when the pointer is over it."""
     return tag("g", *children, data_tip=text, **attributes)
 
 
@@ -60,7 +60,7 @@ def text(x: float, y: float, content: str, class_: str = "", anchor: str = "star
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From values to places."""
+    """Maps values to positions in a picture."""
 
     low: float
     high: float
@@ -78,7 +78,7 @@ class Scale:
 
 
 def padded(values: Iterable[float], share: float = 0.08, least: float = 0.02) -> tuple[float, float]:
-    """A range around values with some room, never empty."""
+    """A range that holds all values, with some room around them; never empty."""
     known = list(values)
     low, high = min(known), max(known)
     room = max((high - low) * share, least)

@@ -154,6 +154,13 @@ COLUMNS = (
         brief=True,
     ),
     Column(
+        heading="Operations",
+        unit=f"{TIMES} control",
+        explanation="Counted operations a token, or a request where options are scored.",
+        cell=lambda line: Cell(times(line.work), "", line.work),
+        applies=lambda task: any(line.work is not None for line in task.lines if not line.is_control),
+    ),
+    Column(
         heading="Total time",
         explanation="Of the accuracy run; a total, never evidence of a speed.",
         cell=lambda line: Cell(duration(line.entry.seconds), "", line.entry.seconds),

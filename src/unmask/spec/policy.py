@@ -6,12 +6,15 @@ struct here, named in the union at the end; one file in `unmask.policies`; one l
 heading in docs/policies.md.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.own_code import own_code
 
 UnitName = Literal["output", "residual", "attention", "mlp"]
 BranchName = Literal["residual", "attention", "mlp"]
@@ -83,6 +86,10 @@ class PolicySpec(
 
     def _behaviour(self, chosen: "ChosenLayers") -> object:  # noqa: ARG002
         return msgspec.json.encode(self, order="deterministic")
+
+    def depends_on(self) -> dict[str, str]:
+        """What a result depends on besides these fields: files and code, by their hashes or versions."""
+        return {}
 
 
 BASELINE = "baseline"
@@ -186,14 +193,14 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
 
     def remarks(self, estimator: str | None) -> list[str]:
         """Output replay does not depend on the layers, nor canvas on the period."""
-        found = []
+        reasons = []
         if self.unit == "output":
-            found.append(
+            reasons.append(
                 "output replay puts back the final hidden states: the layers named make no difference"
             )
         if estimator == "canvas":
-            found.append("canvas has one step to replay: every k above 1 gives the same scores")
-        return found
+            reasons.append("canvas has one step to replay: every k above 1 gives the same scores")
+        return reasons
 
     def layers_skipped(self, layers: int) -> "tuple[AnyPolicySpec, str] | None":
         """Skipping some layers and running the others costs what residual replay costs, whatever is put back."""
@@ -211,6 +218,18 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
         # A step whose number k divides computes anyway, warm-up or not.
         warmup = self.warmup + (self.warmup % self.k == 0)
         return self.unit, self.k, frozenset(self.on), warmup, layers
+
+    def depends_on(self) -> dict[str, str]:
+        """Another trace under the same name gives other layers, so another result."""
+        if self.calibration is None:
+            return {}
+        try:
+            content = Path(self.calibration).read_bytes()
+        except OSError as error:
+            raise UnmaskError(
+                f"{self.calibration} cannot be read ({error.strerror}); write the trace with `unmask probe --output`."
+            ) from None
+        return {"calibration_sha256": hashlib.sha256(content).hexdigest()}
 
 
 ChosenLayers = Callable[[LayerReuseSpec], tuple[int, ...]]
@@ -288,6 +307,10 @@ class CombineSpec(PolicySpec, frozen=True, kw_only=True, tag="combine"):
     def _behaviour(self, chosen: ChosenLayers) -> object:
         return self.rows.canonical(chosen), self.layers.canonical(chosen)
 
+    def depends_on(self) -> dict[str, str]:
+        """What its parts depend on."""
+        return {**self.rows.depends_on(), **self.layers.depends_on()}
+
 
 class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):
     """A policy of your own: `target` is `package.module:Class` or the name of an installed entry point."""
@@ -295,6 +318,10 @@ class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):
     target: str
     options: dict[str, Any] = {}
     """Keyword arguments of the class."""
+
+    def depends_on(self) -> dict[str, str]:
+        """An edit of the code gives other plans, so another result."""
+        return {"code": own_code(self.target)}
 
 
 AnyPolicySpec = FullSpec | LayerReuseSpec | TrimSpec | AdaptiveSpec | CombineSpec | CustomSpec

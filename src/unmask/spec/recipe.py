@@ -26,8 +26,9 @@ EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
 Built = TypeVar("Built")
 RECIPE_FILE = "recipe.toml"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-"""What may name a recipe or a configuration, and so a file."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""What may name an experiment or an import, and so a folder; reports join such names with a plus."""
+CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 DECODE_AXIS = "decode."
 
 
@@ -188,7 +189,7 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        _check_name(self.name, "name")
+        _check_name(self.name, "name", NAME)
         if not self.tasks:
             raise UnmaskError("tasks is empty; name at least one [[tasks]].")
         _check_once([task.name for task in self.tasks], "tasks", "a recipe can name a task once")
@@ -219,12 +220,12 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def expanded(self) -> list[ConfigurationSpec]:
         """Every configuration: the grids multiplied out, then the single ones."""
-        found = [configuration for grid in self.grid for configuration in _multiplied(grid)]
-        found += self.configurations
-        for configuration in found:
+        configurations = [configuration for grid in self.grid for configuration in _multiplied(grid)]
+        configurations += self.configurations
+        for configuration in configurations:
             self.policy_of(configuration)
             self.decode_of(configuration)
-        return found
+        return configurations
 
     def policy_of(self, configuration: ConfigurationSpec) -> AnyPolicySpec:
         """The policy of one configuration."""
@@ -243,8 +244,8 @@ class Recipe(Part, frozen=True, kw_only=True):
         return self.success.control if self.success else self.expanded()[0].name
 
 
-def _check_name(name: str, what: str) -> None:
-    if not NAME.fullmatch(name):
+def _check_name(name: str, what: str, pattern: re.Pattern[str] = CONFIGURATION_NAME) -> None:
+    if not pattern.fullmatch(name):
         raise UnmaskError(
             f"{what} is {name!r}; use letters, digits, dots, dashes and underscores, so that it can name a file."
         )
@@ -288,23 +289,23 @@ def _named_in_errors(what: str, kind: type[Built], values: dict[str, Any], stric
 def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
     if not grid.axes or not all(grid.axes.values()):
         raise UnmaskError(f"The grid {grid.name} has no axes, or an empty one; give each axis its values.")
-    found = []
+    configurations = []
     for values in product(*grid.axes.values()):
-        point = dict(zip(grid.axes, values, strict=True))
-        policy = {key: value for key, value in point.items() if not key.startswith(DECODE_AXIS)}
+        settings = dict(zip(grid.axes, values, strict=True))
+        policy = {key: value for key, value in settings.items() if not key.startswith(DECODE_AXIS)}
         decode = {
             key.removeprefix(DECODE_AXIS): value
-            for key, value in point.items()
+            for key, value in settings.items()
             if key.startswith(DECODE_AXIS)
         }
-        found.append(
+        configurations.append(
             ConfigurationSpec(
                 name=_named(grid.name, policy | decode),
                 policy=grid.policy | policy,
                 decode=grid.decode | decode,
             )
         )
-    return found
+    return configurations
 
 
 def _named(template: str, fields: dict[str, Any]) -> str:
@@ -351,11 +352,11 @@ def parse_recipe(text: str, what: str, folder: Path | None = None) -> Recipe:
 def _located(recipe: Recipe, folder: Path) -> Recipe:
     """The same recipe with the traces that its policies name found beside it."""
 
-    def found(policy: dict[str, Any]) -> dict[str, Any]:
+    def located(policy: dict[str, Any]) -> dict[str, Any]:
         return {
             key: str(folder / Path(value).expanduser())
             if key == "calibration" and isinstance(value, str)
-            else found(value)
+            else located(value)
             if isinstance(value, dict)
             else value
             for key, value in policy.items()
@@ -364,6 +365,8 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
     replace = msgspec.structs.replace
     return replace(
         recipe,
-        grid=tuple(replace(grid, policy=found(grid.policy)) for grid in recipe.grid),
-        configurations=tuple(replace(one, policy=found(one.policy)) for one in recipe.configurations),
+        grid=tuple(replace(grid, policy=located(grid.policy)) for grid in recipe.grid),
+        configurations=tuple(
+            replace(single, policy=located(single.policy)) for single in recipe.configurations
+        ),
     )

@@ -5,11 +5,9 @@ policy field with its value, defaults included, the checkpoint's and the rows' h
 task and of lm-eval, and the revision of the engine.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -56,34 +54,35 @@ def sweep_of(
     limit: int | None = None,
 ) -> list[PlannedRun]:
     """The runs of a recipe: those of the named tasks and configurations (patterns), or all."""
-    chosen = _chosen([item.name for item in recipe.expanded()], configurations, "configuration")
+    patterns, expanded = list(configurations), recipe.expanded()
+    names = _chosen([configuration.name for configuration in expanded], patterns, "configuration")
     wanted = _chosen([task.name for task in recipe.tasks], tasks, "task")
-    points = [item for item in recipe.expanded() if item.name in chosen]
-    found: list[PlannedRun] = []
+    planned: list[PlannedRun] = []
     for task in recipe.tasks:
         if task.name not in wanted:
             continue
         rows = limit if limit is not None else task.limit
         check_limit(task.name, rows, lock)
-        for point in points:
-            identity = accuracy_identity(recipe, point, task, rows, lock)
-            found.append(PlannedRun("accuracy", point.name, task.name, rows, identity))
+        for configuration in expanded:
+            if configuration.name in names:
+                identity = accuracy_identity(recipe, configuration, task, rows, lock)
+                planned.append(PlannedRun("accuracy", configuration.name, task.name, rows, identity))
     for timing in recipe.timing:
-        if timing.task in wanted and not configurations:
+        if timing.task in wanted and not patterns:
             prompts = min(timing.prompts, limit or timing.prompts)
             identity = timing_identity(recipe, timing, prompts, lock)
-            found.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
-    return found
+            planned.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
+    return planned
 
 
 def accuracy_identity(
-    recipe: Recipe, point: ConfigurationSpec, task: TaskSpec, limit: int | None, lock: Lock
+    recipe: Recipe, configuration: ConfigurationSpec, task: TaskSpec, limit: int | None, lock: Lock
 ) -> dict[str, Any]:
     """What identifies the accuracy of one configuration on one task."""
-    generation = recipe.decode | point.decode
+    generation = recipe.decode | configuration.decode
     return {
         **_common(recipe, lock, "accuracy"),
-        **_settings(recipe, point),
+        **_settings(recipe, configuration),
         "task": {
             **_task(recipe, task, lock),
             "limit": limit,
@@ -110,12 +109,12 @@ def timing_identity(recipe: Recipe, timing: TimingSpec, prompts: int, lock: Lock
         "batch_size": timing.batch_size,
         "control": control,
         "configurations": {
-            point.name: {
-                **_settings(recipe, point),
-                "generation": generation_arguments(recipe.decode | point.decode),
+            configuration.name: {
+                **_settings(recipe, configuration),
+                "generation": generation_arguments(recipe.decode | configuration.decode),
             }
-            for point in recipe.expanded()
-            if point.name in {*names, control}
+            for configuration in recipe.expanded()
+            if configuration.name in {*names, control}
         },
     }
 
@@ -131,22 +130,13 @@ def _common(recipe: Recipe, lock: Lock, kind: str) -> dict[str, Any]:
     }
 
 
-def _settings(recipe: Recipe, point: ConfigurationSpec) -> dict[str, Any]:
-    policy = msgspec.to_builtins(recipe.policy_of(point))
-    settings = {"decode": msgspec.to_builtins(recipe.decode_of(point)), "policy": policy}
-    layers = policy.get("layers")
-    trace = policy.get("calibration") or (layers.get("calibration") if isinstance(layers, dict) else None)
-    return settings if trace is None else {**settings, "calibration_sha256": _sha256(Path(trace))}
-
-
-def _sha256(trace: Path) -> str:
-    """Another trace under the same name gives other layers, so another result."""
-    try:
-        return hashlib.sha256(trace.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UnmaskError(
-            f"{trace} cannot be read ({error.strerror}); write the trace with `unmask probe --output`."
-        ) from None
+def _settings(recipe: Recipe, configuration: ConfigurationSpec) -> dict[str, Any]:
+    policy = recipe.policy_of(configuration)
+    return {
+        "decode": msgspec.to_builtins(recipe.decode_of(configuration)),
+        "policy": msgspec.to_builtins(policy),
+        **policy.depends_on(),
+    }
 
 
 def _task(recipe: Recipe, task: TaskSpec, lock: Lock) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class Attempt:
         self.number = folder.name
         self._waiting: list[bytes] = []
         self._stream: BinaryIO | None = None
-        self._told: float | None = None
+        self._progress_written: float | None = None
 
     @classmethod
     def create(cls, folder: Path, run: str) -> Self:
@@ -187,11 +187,11 @@ class Attempt:
                 self._stream = None
 
     def progress(self, done: int, total: int) -> None:
-        """Tell how far the attempt is; more often than once a second only the end is written."""
+        """Write down how far the attempt is; at most once a second, except at the end."""
         now = time.monotonic()
-        if done < total and self._told is not None and now - self._told < 1:
+        if done < total and self._progress_written is not None and now - self._progress_written < 1:
             return
-        self._told = now
+        self._progress_written = now
         write_atomically(self.folder / "progress", f"{done} {total}\n", durable=False)
 
     @contextmanager
@@ -216,7 +216,7 @@ class Attempt:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While this lasts the attempt beats; what goes wrong is written down as its failure, an interrupt is none."""
+        """Keep the heartbeat up and write an error down as the attempt's failure; an interrupt is no failure."""
         try:
             with self.beating():
                 yield
@@ -272,7 +272,7 @@ class Attempt:
             return Failure(reason=str(error))
 
     def reached(self) -> tuple[int, int] | None:
-        """Answers done and in all, as told last."""
+        """Answers given and answers wanted, as the file `progress` says."""
         try:
             done, total = (self.folder / "progress").read_text(encoding="ascii").split()
             return int(done), int(total)

@@ -103,13 +103,13 @@ def query_gpus(*fields: str) -> list[dict[str, str]]:
 
 
 def _packages() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _cpu() -> str:
@@ -168,7 +168,7 @@ def _git(folder: Path, *arguments: str) -> bytes | None:
     """What git says, or None where it is missing, silent or refuses."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        told = subprocess.run(command, capture_output=True, timeout=GIT_SECONDS, check=False)
+        answer = subprocess.run(command, capture_output=True, timeout=GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return told.stdout if told.returncode == 0 else None
+    return answer.stdout if answer.returncode == 0 else None

@@ -5,7 +5,6 @@ Knows names and files. An experiment does not own its runs: two that describe th
 
 import hashlib
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -15,18 +14,17 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.recipe import NAME
 from unmask.store.files import (
     append_durably,
     canonical,
     exclusive,
     make_folder,
     parse_object,
-    read_json,
+    read_struct,
     write_atomically,
 )
 from unmask.store.store import Store
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,14 +118,8 @@ def _write_experiment(
 
 def read_experiment(store: Store, name: str) -> Experiment | None:
     """An experiment by its name, or None."""
-    file = _file(store, name)
-    if not file.exists():
-        return None
     mend = "delete it and run the recipe again: no result is lost"
-    try:
-        return msgspec.convert(read_json(file, mend), Experiment)
-    except msgspec.ValidationError as error:
-        raise UnmaskError(f"{file} has not the layout of an experiment ({error}); {mend}.") from None
+    return read_struct(_file(store, name), Experiment, mend)
 
 
 def experiment_names(store: Store) -> list[str]:
@@ -189,7 +181,9 @@ def _superseded(before: Experiment | None, members: tuple[Member, ...]) -> tuple
         Superseded(**msgspec.structs.asdict(member), recipe_sha256=before.recipe_sha256)
         for member in before.members
     ]
-    return tuple(one for one in dict.fromkeys((*before.superseded, *dropped)) if one.id not in present)
+    return tuple(
+        member for member in dict.fromkeys((*before.superseded, *dropped)) if member.id not in present
+    )
 
 
 def _ends_well(stream: Any) -> bool:

@@ -75,13 +75,13 @@ class Labelled:
 
 def rows_of(labelled: Iterable[Labelled]) -> list[dict[str, Any]]:
     """Flat rows with all columns."""
-    found: list[dict[str, Any]] = []
-    for one in labelled:
-        if one.record.kind == "timing":
-            found.extend(_timing_row(one, name, timing) for name, timing in one.record.timings.items())
+    rows: list[dict[str, Any]] = []
+    for item in labelled:
+        if item.record.kind == "timing":
+            rows.extend(_timing_row(item, name, timing) for name, timing in item.record.timings.items())
         else:
-            found.append(_accuracy_row(one))
-    return [{name: row.get(name) for name in COLUMNS} for row in found]
+            rows.append(_accuracy_row(item))
+    return [{name: row.get(name) for name in COLUMNS} for row in rows]
 
 
 def to_csv(labelled: Iterable[Labelled], path: Path) -> int:
@@ -118,12 +118,12 @@ def to_tree(store: Store, labelled: Iterable[Labelled], folder: Path) -> list[Pa
     Retracted results are left out: older scripts could not tell them.
     """
     contents: dict[Path, bytes] = {}
-    for one in labelled:
-        if one.record.kind != "accuracy" or one.record.retraction is not None:
+    for item in labelled:
+        if item.record.kind != "accuracy" or item.record.retraction is not None:
             continue
-        label = task_label(one.record.task, one.record.limit)
-        path = folder / _folder(label) / _folder(one.configuration) / "summary.json"
-        content = _summary(store, one)
+        label = task_label(item.record.task, item.record.limit)
+        path = folder / _folder(label) / _folder(item.configuration) / "summary.json"
+        content = _summary(store, item)
         if contents.setdefault(path, content) != content:
             raise UnmaskError(
                 f"Two results would be written to {path}; export one experiment at a time, each to a folder of its own."
@@ -136,11 +136,11 @@ def to_tree(store: Store, labelled: Iterable[Labelled], folder: Path) -> list[Pa
     return list(contents)
 
 
-def _summary(store: Store, one: Labelled) -> bytes:
-    result = RunFolder(store.runs_folder / one.record.folder).result()
+def _summary(store: Store, item: Labelled) -> bytes:
+    result = RunFolder(store.runs_folder / item.record.folder).result()
     if not isinstance(result, AccuracyResult):
-        raise UnmaskError(f"{one.record.folder} has no result any more; run the command again.")
-    return summary_text(summary_of(result, one.configuration, one.experiment)).encode()
+        raise UnmaskError(f"{item.record.folder} has no result any more; run the command again.")
+    return summary_text(summary_of(result, item.configuration, item.experiment)).encode()
 
 
 def _folder(name: str) -> str:
@@ -150,11 +150,11 @@ def _folder(name: str) -> str:
     return name
 
 
-def _accuracy_row(one: Labelled) -> dict[str, Any]:
-    record, answers = one.record, one.record.answers
+def _accuracy_row(item: Labelled) -> dict[str, Any]:
+    record, answers = item.record, item.record.answers
     fractions = {path: effect.reuse_fraction for path, effect in record.effect.items()}
     return {
-        **_shared(one, one.configuration),
+        **_shared(item, item.configuration),
         **{name: getattr(record, name) for name in ("metric", "value", "stderr", "rows", "rows_of_the_set")},
         **{name: getattr(answers, name) for name in ("tokens", "truncated", "resumed")},
         "answers_sha256": answers.sha256,
@@ -165,11 +165,11 @@ def _accuracy_row(one: Labelled) -> dict[str, Any]:
     }
 
 
-def _timing_row(one: Labelled, name: str, timing: IndexedTiming) -> dict[str, Any]:
-    settings = (one.record.identity.get("configurations") or {}).get(name) or {}
+def _timing_row(item: Labelled, name: str, timing: IndexedTiming) -> dict[str, Any]:
+    settings = (item.record.identity.get("configurations") or {}).get(name) or {}
     speedup = timing.speedup
     return {
-        **_shared(one, name),
+        **_shared(item, name),
         "tokens": timing.tokens,
         "reuse_generation": timing.reuse_fraction,
         "tokens_per_second": timing.tokens_per_second,
@@ -177,19 +177,19 @@ def _timing_row(one: Labelled, name: str, timing: IndexedTiming) -> dict[str, An
         "speedup": speedup and speedup.median,
         "speedup_low": speedup and speedup.low,
         "speedup_high": speedup and speedup.high,
-        "control": one.record.control,
+        "control": item.record.control,
         "policy": _json(settings.get("policy") or {}),
         "decode": _json(settings.get("decode") or {}),
     }
 
 
-def _shared(one: Labelled, configuration: str) -> dict[str, Any]:
+def _shared(item: Labelled, configuration: str) -> dict[str, Any]:
     same = ("task", "limit", "kind", "id", "weights", "commit", "dirty", "host", "gpu", "device", "dtype")
     return {
-        "experiment": one.experiment,
+        "experiment": item.experiment,
         "configuration": configuration,
-        **{name: getattr(one.record, name) for name in (*same, "seconds", "finished")},
-        "retracted": one.record.retraction,
+        **{name: getattr(item.record, name) for name in (*same, "seconds", "finished")},
+        "retracted": item.record.retraction,
     }
 
 

@@ -114,7 +114,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_json(path: Path, mend: str = "delete it and run the command again") -> dict[str, Any]:
-    """The object in a file; one that is missing, unreadable or cut short is told with how to mend it."""
+    """The object in a file; one that is missing, unreadable or cut short is an error that says how to mend it."""
     try:
         return parse_object(path.read_bytes())
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def read_json_if_there(
 
 
 def read_struct(path: Path, layout: type[Layout], mend: str) -> Layout | None:
-    """The struct in a file, or None where there is no such file; one that does not fit is told with how to mend it."""
+    """The struct in a file, or None where there is none; one that does not fit is an error that says how to mend it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=layout)
     except (FileNotFoundError, NotADirectoryError):

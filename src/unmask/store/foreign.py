@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
 from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
 SUMMARY = "summary.json"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 LIMITED = re.compile(r"(?P<task>.+)_limit_(?P<limit>\d+(?:\.\d+)?)")
 MetricOf = Callable[[str], str]
 """The metric that stands for a task; raises UnmaskError for a task without one."""
@@ -108,24 +108,18 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
             f"{folder} holds no {SUMMARY}; name a folder of <task>/<configuration>/{SUMMARY} files."
         )
     contents: dict[str, bytes] = {}
-    found: dict[str, ForeignRecord] = {}
+    records: dict[str, ForeignRecord] = {}
     problems: list[Problem] = []
     for path, file in files.items():
         try:
             contents[path] = file.read_bytes()
             digest = hashlib.sha256(contents[path]).hexdigest()
-            found[path] = foreign_record(name, path, digest, parse_object(contents[path]), metric_of)
+            records[path] = foreign_record(name, path, digest, parse_object(contents[path]), metric_of)
         except OSError as error:
             problems.append(Problem(path, f"{file} was left out: it cannot be read ({error.strerror})."))
         except (ValueError, UnmaskError) as error:
             problems.append(Problem(path, f"{file} was left out: {error}."))
-    return _keep(store, name, folder, found, contents, problems)
-
-
-def foreign(store: Store) -> list[ForeignRecord]:
-    """All imported records by import, task and configuration."""
-    found = [record for name in imports(store) for record in foreign_of(store, name)]
-    return sorted(found, key=lambda one: (one.name, one.task, one.limit or 0.0, one.configuration, one.path))
+    return _keep(store, name, folder, records, contents, problems)
 
 
 def imports(store: Store) -> list[str]:
@@ -150,27 +144,27 @@ def _keep(
     store: Store,
     name: str,
     source: Path,
-    found: dict[str, ForeignRecord],
+    added_records: dict[str, ForeignRecord],
     contents: dict[str, bytes],
     problems: list[Problem],
 ) -> Imported:
     place = store.root / "foreign" / name
     known = {record.path: record for record in foreign_of(store, name)} if name in imports(store) else {}
-    for path in found:
+    for path in added_records:
         kept = place / "files" / path
         if kept.exists() and kept.read_bytes() != contents[path]:
             raise UnmaskError(
                 f"The import {name!r} already holds other content for {path}; nothing was changed, so choose "
                 "another name."
             )
-    added = [path for path in found if path not in known]
-    for path in found:
+    new_paths = [path for path in added_records if path not in known]
+    for path in added_records:
         kept = place / "files" / path
         if not kept.exists():
             make_folder(kept.parent)
             write_atomically(kept, contents[path])
-    records = sorted({**known, **found}.values(), key=lambda record: record.path)
-    if {**known, **found} != known:
+    records = sorted({**known, **added_records}.values(), key=lambda record: record.path)
+    if {**known, **added_records} != known:
         content = _Import(
             schema=1,
             name=name,
@@ -180,7 +174,7 @@ def _keep(
         )
         make_folder(place)
         write_atomically(place / "records.json", msgspec.json.encode(content) + b"\n")
-    return Imported(name, records, len(added), problems)
+    return Imported(name, records, len(new_paths), problems)
 
 
 def _summaries(folder: Path) -> Iterator[Path]:
@@ -193,13 +187,13 @@ def foreign_record(
 ) -> ForeignRecord:
     """Take a summary apart; a file without task, configuration or a sensible accuracy is refused."""
     task, configuration = _text(summary, "task"), _text(summary, "config")
-    told = _number(summary, "accuracy", "its accuracy")
-    if told is not None and not 0 <= told <= 1:
-        raise UnmaskError(f"its accuracy {told} does not lie between 0 and 1")
+    accuracy = _number(summary, "accuracy", "its accuracy")
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise UnmaskError(f"its accuracy {accuracy} does not lie between 0 and 1")
     notes: list[str] = []
     _check_place(path, task, configuration, notes)
     limit = _limit(path, task, summary, notes)
-    metric, value, stderr = _headline(task, told, summary, metric_of, notes)
+    metric, value, stderr = _headline(task, accuracy, summary, metric_of, notes)
     speed, git = _part(summary, "throughput"), _part(summary, "git")
     tokens = _number(speed, "tokens_generated", "its number of tokens")
     return ForeignRecord(
@@ -212,7 +206,7 @@ def foreign_record(
         metric=metric,
         value=value,
         stderr=stderr,
-        told=told,
+        told=accuracy,
         groups=_groups(task, summary, metric_of),
         tokens=None if tokens is None else int(tokens),
         seconds=_number(speed, "total_time_s", "its time"),
@@ -229,43 +223,49 @@ def foreign_record(
 
 
 def _headline(
-    task: str, told: float | None, summary: Mapping[str, Any], metric_of: MetricOf, notes: list[str]
+    task: str, accuracy: float | None, summary: Mapping[str, Any], metric_of: MetricOf, notes: list[str]
 ) -> tuple[str | None, float | None, float | None]:
     """Metric, value and standard error: by name where the file has metrics, else what it tells."""
     row = _part(_part(summary, "group_results"), task)
     wanted = _metric(task, metric_of)
     if wanted is not None and _is_number(row.get(wanted)):
         value = float(row[wanted])
-        if told is None or abs(value - told) > 1e-12:
-            notes.append(f"Its accuracy says {told}, but its {wanted} is {value}; the latter counts.")
+        if accuracy is None or abs(value - accuracy) > 1e-12:
+            notes.append(f"Its accuracy says {accuracy}, but its {wanted} is {value}; the latter counts.")
         return wanted, value, _stderr(row, wanted)
     same = [
-        key for key, number in row.items() if "_stderr" not in key and _is_number(number) and number == told
+        key
+        for key, number in row.items()
+        if "_stderr" not in key and _is_number(number) and number == accuracy
     ]
-    if told is None:
+    if accuracy is None:
         notes.append("It has no accuracy.")
     elif len(same) == 1:
         notes.append(f"Its accuracy is {same[0]}, not {wanted or 'a metric that is known for this task'}.")
-        return same[0], told, _stderr(row, same[0])
+        return same[0], accuracy, _stderr(row, same[0])
     else:
         notes.append("It does not say which metric its accuracy is.")
-    return None, told, None
+    return None, accuracy, None
 
 
 def _groups(task: str, summary: Mapping[str, Any], metric_of: MetricOf) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for name, row in _part(summary, "group_results").items():
         metric = _metric(name, metric_of) or _metric(task, metric_of)
         if name != task and isinstance(row, Mapping) and _is_number(row.get(metric)):
-            found[name] = {"metric": metric, "value": float(row[metric]), "stderr": _stderr(row, str(metric))}
-    return found
+            groups[name] = {
+                "metric": metric,
+                "value": float(row[metric]),
+                "stderr": _stderr(row, str(metric)),
+            }
+    return groups
 
 
 def _limit(path: str, task: str, summary: Mapping[str, Any], notes: list[str]) -> float | None:
     """The limit in the file, else that in a folder's name; where they contradict each other both are told."""
     limit = _number(_part(summary, "eval_params"), "limit", "its limit")
     named = [
-        found for folder in path.split("/") if (found := LIMITED.fullmatch(folder)) and found["task"] == task
+        match for folder in path.split("/") if (match := LIMITED.fullmatch(folder)) and match["task"] == task
     ]
     in_name = float(named[-1]["limit"]) if named else None
     if limit is not None and in_name is not None and limit != in_name:

@@ -127,8 +127,8 @@ class Listing(msgspec.Struct, frozen=True):
 
 def records(store: Store, retracted: bool = False) -> list[IndexRecord]:
     """All results by folder; retracted ones only where they are asked for."""
-    found = listing(store).records.values()
-    return [record for record in found if retracted or record.retraction is None]
+    every = listing(store).records.values()
+    return [record for record in every if retracted or record.retraction is None]
 
 
 def listing(store: Store) -> Listing:

@@ -77,11 +77,11 @@ def started(pid: int) -> float | None:
 
 def _started_in_ticks(pid: int) -> float | None:
     try:
-        told = PROC.joinpath(str(pid), "stat").read_text(encoding="utf-8", errors="replace")
+        status = PROC.joinpath(str(pid), "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     # The name in brackets may hold anything, so fields are counted after its last bracket.
-    fields = told.rpartition(")")[2].split()
+    fields = status.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else float(fields[19])
 
 

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is written down: access tokens and passwords are replaced wherever they stand."""
+"""Hides access tokens and passwords in a text. Whoever writes free text (arguments, reasons, errors) calls it first."""
 
 import os
 import re
@@ -28,15 +28,15 @@ def redacted(text: str) -> str:
 
 def redacted_arguments(arguments: Iterable[str]) -> list[str]:
     """Command-line arguments; the value of an option whose name says token, password or key goes too."""
-    found: list[str] = []
+    kept: list[str] = []
     hide_next = False
     for argument in arguments:
         named = NAMED.match(argument)
         if hide_next:
-            found.append(HIDDEN)
+            kept.append(HIDDEN)
         elif named and not NOT_SECRET.search(named[1]):
-            found.append(f"{named[1]}={HIDDEN}")
+            kept.append(f"{named[1]}={HIDDEN}")
         else:
-            found.append(redacted(argument))
+            kept.append(redacted(argument))
         hide_next = not hide_next and bool(OPTION.match(argument)) and not NOT_SECRET.search(argument)
-    return found
+    return kept

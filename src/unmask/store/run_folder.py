@@ -34,6 +34,29 @@ RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
 RECORDING_SCHEMA = 1
 
 
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """worker.json: where and with what a run is to be executed; no part of its identity."""
+
+    experiment: str = ""
+    """Name of the recipe that asked for the run last."""
+    configuration: str = ""
+    """Name that this recipe gives the run's configuration."""
+    lock: str = ""
+    """Path of the recipe's lock file."""
+    checkpoint: str = ""
+    """Folder or hub id of the checkpoint."""
+    data: str | None = None
+    """Folder with the data of tasks; null takes the hub, or its cache."""
+    batch_size: int = 1
+    """Sequences that are decoded at once."""
+    device: str | None = None
+    """Device for the model; null takes the best that the machine has."""
+    allow_code: bool = False
+    """Whether programs that the model writes may be executed, in bubblewrap."""
+    allow_unsafe_code: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether they may be executed without isolation where bubblewrap does not work; absent where they may not."""
+
+
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
     """retracted.json: that a result counts no longer, and why."""
 
@@ -72,12 +95,13 @@ class RunFolder:
         return identity
 
     @property
-    def worker(self) -> dict[str, Any]:
-        """Where and with what the run is to be executed: no part of its identity."""
-        return read_json_if_there(self.folder / "worker.json", self._again) or {}
+    def worker(self) -> WorkerSettings:
+        """Where and with what the run is to be executed."""
+        file = self.folder / "worker.json"
+        return read_struct(file, WorkerSettings, self._again) or WorkerSettings()
 
-    def set_worker(self, worker: Mapping[str, Any]) -> None:
-        """Replace the settings of the worker, if they are others."""
+    def set_worker(self, worker: WorkerSettings) -> None:
+        """Replace the settings of the worker where they differ."""
         content = canonical(worker) + b"\n"
         file = self.folder / "worker.json"
         try:
@@ -90,9 +114,9 @@ class RunFolder:
     # The result.
 
     def result(self) -> AnyResult | None:
-        """The published result, or None; one that is damaged or of another run is told with how to mend it."""
+        """The published result, or None; one that is damaged or of another run is an error that says how to mend it."""
         file = self.folder / "result.json"
-        # mypy takes no union for a type of results (PEP 747).
+        # mypy does not accept a union as a type argument yet (PEP 747).
         result: AnyResult | None = read_struct(file, AnyResult, self._mend)  # type: ignore[arg-type]
         if result is not None and result.id != self.id:
             raise UnmaskError(f"{file} is the result of another run ({result.id}); {self._mend}.")

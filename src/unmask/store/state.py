@@ -48,18 +48,18 @@ class State:
     host: str | None = None
     done: int | None = None
     total: int | None = None
-    """Answers of the newest attempt, as it told them."""
+    """Answers of the newest attempt, as its file `progress` says."""
 
 
 def states(store: Store, jobs: Jobs | None = None, now: float | None = None) -> Iterator[tuple[str, State]]:
     """Name and state of every run; results are looked up in the index."""
-    found = listing(store)
-    for name in found.names:
-        record = found.records.get(name)
+    runs = listing(store)
+    for name in runs.names:
+        record = runs.records.get(name)
         if record is not None:
             yield name, _finished(record.retraction, record.attempt, record.host)
-        elif name in found.damaged:
-            yield name, State("failed", found.damaged[name])
+        elif name in runs.damaged:
+            yield name, State("failed", runs.damaged[name])
         else:
             yield name, _unfinished(RunFolder(store.runs_folder / name), jobs or {}, now)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.store.files import canonical, make_folder, publish_once, read_json, sync_folder
-from unmask.store.run_folder import RunFolder
+from unmask.store.run_folder import RunFolder, WorkerSettings
 
 DEFAULT = "results"
 VARIABLE = "UNMASK_STORE"
@@ -22,7 +22,7 @@ SHOWN = 5
 
 
 def run_id(identity: Mapping[str, Any]) -> str:
-    """The id of whatever has this identity."""
+    """The id of the run with this identity."""
     try:
         return hashlib.sha256(canonical(identity)).hexdigest()[:ID_DIGITS]
     except (TypeError, ValueError) as error:
@@ -30,7 +30,7 @@ def run_id(identity: Mapping[str, Any]) -> str:
 
 
 def folder_name(identity: Mapping[str, Any]) -> str:
-    """Task, policy and id: what a person reads in a listing."""
+    """The name of a run's folder: task, policy and id."""
     task = identity.get("task")
     name = task.get("name") if isinstance(task, Mapping) else task
     policy = identity.get("policy")
@@ -60,7 +60,7 @@ class Store:
         """Where the runs are."""
         return self.root / "runs"
 
-    def run(self, identity: Mapping[str, Any], worker: Mapping[str, Any] | None = None) -> RunFolder:
+    def run(self, identity: Mapping[str, Any], worker: WorkerSettings | None = None) -> RunFolder:
         """The run with this identity, made if it is new; settings of the worker are brought up to date."""
         run = RunFolder(self.runs_folder / folder_name(identity))
         if not run.folder.is_dir():
@@ -84,16 +84,16 @@ class Store:
             return RunFolder(folder.resolve())
         wanted = folder.name
         names = list(self.names())
-        exact = [one for one in names if wanted in (one, one.rpartition("-")[2])]
-        found = exact or [one for one in names if wanted and _begins(one, wanted)]
-        if not found:
+        exact = [known for known in names if wanted in (known, known.rpartition("-")[2])]
+        matches = exact or [known for known in names if wanted and _begins(known, wanted)]
+        if not matches:
             raise UnmaskError(f"There is no run {str(name)!r} in {self.root}; `unmask status` lists them.")
-        if len(found) > 1:
-            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        if len(matches) > 1:
+            more = f" and {len(matches) - SHOWN} more" if len(matches) > SHOWN else ""
             raise UnmaskError(
-                f"{wanted!r} could be {', '.join(found[:SHOWN])}{more}; give more of the name or the id."
+                f"{wanted!r} could be {', '.join(matches[:SHOWN])}{more}; give more of the name or the id."
             )
-        return RunFolder(self.runs_folder / found[0])
+        return RunFolder(self.runs_folder / matches[0])
 
     def names(self) -> list[str]:
         """Names of all run folders, sorted."""

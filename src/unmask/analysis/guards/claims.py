@@ -19,11 +19,9 @@ from unmask.analysis.statistics import (
     samples_for_margin,
     smallest_margin,
     unpaired_interval,
-    wilson,
 )
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import counted, join_words, percent, points
-from unmask.analysis.words import counted as number
 from unmask.spec.recipe import SuccessSpec
 
 
@@ -71,8 +69,8 @@ def _criterion_beyond(group: TaskResults, success: SuccessSpec) -> list[Finding]
     everyone = len(short) == len(named)
     close = "so no run can confirm the hypothesis" if everyone else "so they cannot confirm the hypothesis"
     sentence = (
-        f"{group.name}: more than {wanted:g}x is asked for, but at equal steps {names} can reach {figures} at most "
-        f"({short[0][1].accounting}{_roofline(short[0][1])}), {close}."
+        f"{group.name}: the criterion asks for more than {wanted:g}x, but at equal steps {names} can reach {figures} "
+        f"at most ({short[0][1].accounting}{_roofline(short[0][1])}), {close}."
     )
     return [
         beyond_ceiling.finding(
@@ -117,10 +115,10 @@ HOPELESS = 4.0
 
 @guard(
     severity="invalid",
-    title="Too few samples for the claim",
+    title="The task has too few rows for the difference that is claimed",
     explanation=(
-        "A difference can be seen only if it is larger than what chance does to so many rows. Paired comparisons "
-        "need rows according to how often two configurations disagree."
+        "A loss can be excluded only if it is larger than what chance does to so many rows. How many rows a paired "
+        "comparison needs follows from how often two configurations disagree."
     ),
     advice="Raise the limit, or claim nothing about accuracy; `unmask plan` says beforehand how many rows are needed.",
 )
@@ -130,13 +128,13 @@ def too_few_samples(table: Table) -> list[Finding]:
 
 
 def _too_few(group: TaskResults) -> Finding | None:
-    counted = [entry for entry in group.entries if entry.rows]
-    if not counted:
+    with_rows = [entry for entry in group.entries if entry.rows]
+    if not with_rows:
         return None
     success = group.experiment.success
     judged = success is not None and success.task == group.task
     claim = success.confirm.drop if success is not None and judged and success.confirm.drop else USUAL_CLAIM
-    fewest = min(counted, key=lambda entry: entry.rows or 0)
+    fewest = min(with_rows, key=lambda entry: entry.rows or 0)
     rows = fewest.rows or 0
     control = group.control or fewest
     changed, assumption = _discordance(group, control, claim, rows)
@@ -144,12 +142,9 @@ def _too_few(group: TaskResults) -> Finding | None:
     if needed <= rows:
         return None
     visible = smallest_margin(rows, changed)
-    interval = wilson(round(control.value * rows), rows)
-    known = f"{percent(interval.low, 0)} to {percent(interval.high, 0)}"
     sentence = (
-        f"{group.name}: {number(rows, 'row')} {'shows' if rows == 1 else 'show'} no difference below "
-        f"{points(visible)} ({percent(changed, 0)} of the rows {assumption}); {points(claim)} need {needed:,}. The "
-        f"accuracy of {control.configuration} itself is known to {known}."
+        f"{group.name}: with {counted(rows, 'row')} only losses of {points(visible)} or more can be excluded; to "
+        f"exclude {points(claim)} takes {needed:,} rows ({percent(changed, 0)} of the rows {assumption})."
     )
     hopeless = visible >= HOPELESS * claim
     return too_few_samples.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
@@ -230,15 +225,15 @@ def _subset_finding(
 ) -> Finding:
     values = [entry.value for entry in entries]
     apart = max(values) - min(values)
-    figures = ", ".join(f"{entry.configuration} {percent(entry.value)}" for entry in entries)
+    names = join_words(entry.configuration for entry in entries)
     halves = [(interval.high - interval.low) / 2 for interval in intervals if interval is not None]
     error = f", less than their error of {points(max(halves))}" if halves and apart else ""
     unit = entries[0].policy.get("unit")
     under = f"under `{unit}` " if unit else ""
     reason = f"; {under}they are equal by construction" if by_construction else ""
-    sentence = f"{group.name}: {figures} differ by {points(apart)} at most{error}{reason}."
+    sentence = f"{group.name}: {names} differ by {points(apart)} at most{error}{reason}."
     if not apart:
-        sentence = f"{group.name}: {join_words(entry.configuration for entry in entries)} are equal{reason}."
+        sentence = f"{group.name}: {names} are equal{reason}."
     reported_apart = by_construction and apart > 0
     advice = None if by_construction else "Report one figure for each k until more rows show a difference."
     return subsets_within_error.finding(
@@ -279,8 +274,8 @@ def no_threshold_curve(table: Table) -> list[Finding]:
         generates = any(entry.tokens for entry in reusing)
         if generates and not lower and not group.experiment.foreign:
             sentence = (
-                f"{group.name}: work is reused ({counted(len(reusing), 'configuration')}), but none decodes plainly "
-                f"at a lower threshold."
+                f"{group.name}: {counted(len(reusing), 'configuration')} {'reuses' if len(reusing) == 1 else 'reuse'} "
+                "work, but none decodes plainly at a lower threshold."
             )
             findings.append(no_threshold_curve.finding("info", sentence, group, reusing))
     return findings

@@ -69,7 +69,7 @@ def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[Configura
         if others:
             sentence = (
                 f"timing on {timing.task}: its {key} is {mine[:SHORT]}, that of accuracy runs beside it "
-                f"{join_words(value[:SHORT] for value in others)}: speeds and accuracies are not of the same thing."
+                f"{join_words(value[:SHORT] for value in others)}: these speeds and accuracies do not belong together."
             )
             findings.append(mixed_provenance.finding(severity, sentence, timing, beside))
     return findings
@@ -86,8 +86,8 @@ def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], nam
             odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
             sentence = (
                 f"{name}: {len(distinct)} different values of {key} "
-                f"({join_words(value[:SHORT] for value in distinct)}) in one table; apart "
-                f"from the others are {join_words(entry.configuration for entry in odd)}."
+                f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
+                f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
             )
             findings.append(mixed_provenance.finding(severity, sentence, place, odd))
     return findings

@@ -101,8 +101,8 @@ OUTLIER_FACTOR = 1.25
     severity="invalid",
     title="A speed far from that of configurations that do the same work",
     explanation=(
-        "Configurations that must decode alike do the same work on the same rows; if one of them is much slower "
-        "or faster, the machine was measured: another node, a cold start, other jobs."
+        "Configurations that must decode alike do the same work on the same rows. If one of them is much slower or "
+        "faster, the measurement shows the machine and not the configuration: another node, a cold start, other jobs."
     ),
     advice="Measure all configurations in one timing run, interleaved; do not use this one as a control.",
 )
@@ -227,8 +227,8 @@ def _counted(table: Table, timing: ConfigurationTiming) -> list[Finding]:
         return [speed_and_ledger.finding("warning", sentence, timing, [timing])]
     if speedup.high < 1:
         sentence = (
-            f"{start}, but more steps eat the skip: {ratio:.2f} of the control's operations a token, "
-            f"speed {gain}."
+            f"{start}, but it takes more steps and so computes {ratio:.2f} of the control's operations a token; its "
+            f"speed is {gain}."
         )
         return [speed_and_ledger.finding("info", sentence, timing, [timing])]
     if speedup.low > UNEXPLAINED / ratio:
@@ -261,7 +261,7 @@ def speed_source(table: Table) -> list[Finding]:
         if timed:
             sentence = (
                 f"{group.name}: the speeds of {counted(len(timed), 'configuration')} are totals of accuracy runs, "
-                f"without warm-up, repeats or interleaving; they can rank nothing."
+                f"without warm-up, repeats or interleaving; they cannot rank configurations."
             )
             findings.append(speed_source.finding("warning", sentence, group, timed))
     seen: set[tuple[str, str]] = set()

@@ -24,6 +24,7 @@ from unmask.spec.lock import Lock, as_text
 from unmask.spec.sweep import ENGINE_REVISION
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.result import AccuracyResult, Answers
+from unmask.store.run_folder import WorkerSettings
 
 DECODE = {"threshold": 0.6, "max_new_tokens": 40, "sub_block_size": 8, "stop_tokens": ()}
 REUSE = {"kind": "layer_reuse", "k": 2, "layers": [0, 1], "unit": "residual", "on": ["sub", "block"]}
@@ -113,7 +114,8 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
         "task": {"name": "arith", "limit": None, "chat": False, "generation": {}},
     }
     made = Store.at(tmp_path / "results").run(
-        identity, {"checkpoint": str(checkpoint), "lock": str(tmp_path / "recipe.lock"), "device": "cpu"}
+        identity,
+        WorkerSettings(checkpoint=str(checkpoint), lock=str(tmp_path / "recipe.lock"), device="cpu"),
     )
     (answer,) = engine.generate([engine.tokenizer.encode(PROMPT)], {**DECODE, "stop_tokens": None}, REUSE)
     sample = {

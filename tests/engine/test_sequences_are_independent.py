@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from checkpoints import Model, small_model
 from decoding_cases import models, requests, specs
 from traces import same_but_for_rounding, settings_of, trace
-from unmask.engine.events import Finished
+from unmask.engine.events import Finished, collect
 from unmask.engine.prompt import Request
 from unmask.spec import DecodeSpec
 
@@ -41,5 +41,7 @@ def test_answers_come_in_the_order_of_the_prompts_although_rows_finish_in_anothe
 def test_a_finished_row_leaves_at_once_and_its_place_is_taken() -> None:
     engine = small_model().engine
     rows = [Request([1, 2, 3], 40), Request([4, 5], 1), Request([6], 1), Request([7], 1)]
-    events = engine.stream(rows, {"stop_tokens": (), "threshold": 1.0}, batch_size=2)
-    assert [event.request for event in events if isinstance(event, Finished)] == [1, 2, 3, 0]
+    events = list(engine.stream(rows, {"stop_tokens": (), "threshold": 1.0}, batch_size=2))
+    finished = [event for event in events if isinstance(event, Finished)]
+    assert [event.request for event in finished] == [1, 2, 3, 0]
+    assert collect(events) == [finished[place].generation for place in (3, 0, 1, 2)], "in the requests' order"
