@@ -1,6 +1,10 @@
 """Recipes that are edited, moved, copied or share a name; jobs that are remembered."""
 
+import errno
+import os
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import Event, Process
+from multiprocessing.synchronize import Event as EventType
 from pathlib import Path
 
 import pytest
@@ -129,10 +133,56 @@ def test_a_damaged_experiment_says_that_no_result_is_lost(store: Store, tmp_path
 def test_jobs_are_appended_and_a_torn_line_costs_only_itself(store: Store) -> None:
     assert list(read_jobs(store, "mine")) == []
     append_jobs(store, "mine", [{"job": "1_0", "run": "a"}, {"job": "1_1", "run": "b"}])
-    with (store.root / "experiments/mine/jobs.jsonl").open("ab") as stream:
+    (torn,) = (store.root / "experiments/mine/jobs").iterdir()
+    with torn.open("ab") as stream:
         stream.write(b'{"job": "2_0", "ru')
     append_jobs(store, "mine", [{"job": "3_0", "run": "c"}])
     assert [job["job"] for job in read_jobs(store, "mine")] == ["1_0", "1_1", "3_0"]
+
+
+def test_jobs_of_an_older_store_come_first(store: Store) -> None:
+    append_jobs(store, "mine", [{"job": "2", "run": "a"}])
+    (store.root / "experiments/mine/jobs.jsonl").write_text('{"job": "1", "run": "a"}\n')
+    assert [job["job"] for job in read_jobs(store, "mine")] == ["1", "2"]
+
+
+def test_a_writer_that_fails_takes_no_line_of_another_with_it(store: Store) -> None:
+    begun, others_wrote = Event(), Event()
+    append_jobs(store, "mine", [{"job": "1", "run": "a"}])
+    failing = Process(target=_fail_to_append, args=(store.root, begun, others_wrote))
+    failing.start()
+    assert begun.wait(30)
+    writers = [Process(target=_append_some, args=(store.root, writer)) for writer in range(2, 5)]
+    for process in writers:
+        process.start()
+    for process in writers:
+        process.join(30)
+    others_wrote.set()
+    failing.join(30)
+    assert [process.exitcode for process in (failing, *writers)] == [0, 0, 0, 0]
+    jobs = [job["job"] for job in read_jobs(store, "mine")]
+    assert jobs[0] == "1"
+    assert sorted(jobs[1:]) == sorted(f"{writer}_{call}" for writer in range(2, 5) for call in range(10))
+    for writer in range(2, 5):
+        assert [job for job in jobs if job.startswith(f"{writer}_")] == [f"{writer}_{n}" for n in range(10)]
+
+
+def _fail_to_append(root: Path, begun: EventType, others_wrote: EventType) -> None:
+    """Append as on a disk that is found full only when others have written."""
+
+    def full(_handle: int) -> None:
+        begun.set()
+        others_wrote.wait(30)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    os.fsync = full
+    with pytest.raises(UnmaskError, match="disk or quota is full"):
+        append_jobs(Store(root), "mine", [{"job": "5", "run": "b"}])
+
+
+def _append_some(root: Path, writer: int) -> None:
+    for call in range(10):
+        append_jobs(Store(root), "mine", [{"job": f"{writer}_{call}", "run": "c"}])
 
 
 def test_an_edit_keeps_the_runs_that_the_text_still_describes(store: Store, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Knows names and files. An experiment does not own its runs: two that describe th
 """
 
 import hashlib
-import os
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import NAME
 from unmask.store.files import (
-    append_durably,
     canonical,
     exclusive,
     make_folder,
@@ -25,6 +24,9 @@ from unmask.store.files import (
     write_atomically,
 )
 from unmask.store.store import Store
+
+JOBS_DIGITS = 6
+"""Digits of the number that orders the files of submitted jobs."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,28 +130,44 @@ def experiment_names(store: Store) -> list[str]:
 
 
 def append_jobs(store: Store, name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
-    """Remember submitted jobs, one line each, such as {"job": "123_4", "run": "<id>"}."""
-    content = b"".join(canonical(job) + b"\n" for job in jobs)
-    file = _file(store, name).with_name("jobs.jsonl")
-    make_folder(file.parent)
-    try:
-        stream = file.open("a+b", buffering=0)
-    except OSError as error:
-        raise UnmaskError(f"{file} cannot be written ({error.strerror}).") from error
-    with stream:
-        # A line that a kill cut short must not swallow the next one.
-        append_durably(stream, file, content if _ends_well(stream) else b"\n" + content)
+    """Remember submitted jobs, one line each, such as {"job": "123_4", "run": "<id>"}.
+
+    Every call writes a file of its own, so that no other writer, on this machine or another, can cut its lines off.
+    """
+    folder = _jobs_folder(store, name)
+    make_folder(folder)
+    numbers = [int(file.name[:JOBS_DIGITS]) for file in _jobs_files(folder)]
+    number = max(numbers, default=0) + 1
+    file = folder / f"{number:0{JOBS_DIGITS}}-{secrets.token_hex(4)}.jsonl"
+    write_atomically(file, b"".join(canonical(job) + b"\n" for job in jobs))
 
 
 def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
     """All jobs in the order of their submission; a line that was cut short is passed over."""
+    folder = _jobs_folder(store, name)
+    # Older stores have one file, which all writers shared.
+    for file in (folder.with_suffix(".jsonl"), *_jobs_files(folder)):
+        for line in _lines(file):
+            with suppress(ValueError):
+                yield parse_object(line)
+
+
+def _lines(file: Path) -> list[bytes]:
     try:
-        lines = _file(store, name).with_name("jobs.jsonl").read_bytes().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        with suppress(ValueError):
-            yield parse_object(line)
+        return file.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        # A job that is not seen would be submitted again.
+        raise UnmaskError(f"{file} cannot be read ({error.strerror}), so jobs are not known.") from None
+
+
+def _jobs_folder(store: Store, name: str) -> Path:
+    return _file(store, name).with_name("jobs")
+
+
+def _jobs_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{'[0-9]' * JOBS_DIGITS}-*.jsonl"))
 
 
 def _check_owner(before: Experiment, recipe: Path, digest: str) -> None:
@@ -184,11 +202,6 @@ def _superseded(before: Experiment | None, members: tuple[Member, ...]) -> tuple
     return tuple(
         member for member in dict.fromkeys((*before.superseded, *dropped)) if member.id not in present
     )
-
-
-def _ends_well(stream: Any) -> bool:
-    size = os.fstat(stream.fileno()).st_size
-    return size == 0 or os.pread(stream.fileno(), 1, size - 1) == b"\n"
 
 
 def _file(store: Store, name: str) -> Path:
