@@ -179,13 +179,17 @@ def _stop_worker(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
 
 
-def retract(run: str, reason: str, *, store: StorePlace = None) -> Path:
-    """Keep an invalid result out of every table from now on; it stays on record with the reason.
+def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace = None) -> Path:
+    """Keep an invalid result out of every table from now on; it stays on record with the reason. `undo` takes it back.
 
     >>> lab.retract("f91f72e0", "the GPU was shared with another job")    # doctest: +SKIP
+    >>> lab.retract("f91f72e0", undo=True)    # doctest: +SKIP
     """
     folder = open_store(store).open(run)
-    folder.retract(reason)
+    if undo:
+        folder.take_back_retraction()
+    else:
+        folder.retract(reason)
     return folder.folder
 
 

@@ -157,6 +157,13 @@ class RunFolder:
         if not publish_once(self.folder / "retracted.json", retraction):
             raise UnmaskError(f"{self.name} was retracted before; its reason is in retracted.json.")
 
+    def take_back_retraction(self) -> None:
+        """Let the result count again."""
+        try:
+            (self.folder / "retracted.json").unlink()
+        except FileNotFoundError:
+            raise UnmaskError(f"{self.name} is not retracted, so there is nothing to take back.") from None
+
     def retraction(self) -> Retraction | None:
         """Reason and time of a retraction; a damaged one still retracts."""
         try:
