@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, open_store, submitted_jobs
@@ -271,5 +273,6 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
             batch_size=evaluation.batch_size,
             device=evaluation.device,
             allow_code=evaluation.allow_code,
+            allow_unsafe_code=evaluation.allow_unsafe_code or msgspec.UNSET,
         )
         store.run(run.planned.identity, worker)

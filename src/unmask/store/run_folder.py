@@ -52,7 +52,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     """Device for the model; null takes the best that the machine has."""
     allow_code: bool = False
-    """Whether programs that the model writes may be executed."""
+    """Whether programs that the model writes may be executed, in bubblewrap."""
+    allow_unsafe_code: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether they may be executed without isolation where bubblewrap does not work; absent where they may not."""
 
 
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
