@@ -14,7 +14,7 @@ help:
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
 	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
 	@echo "make bench-all    the same and every other benchmark (more than an hour)"
-	@echo "make system-deps  optional Debian packages that some tests use: SLURM and Chromium (as root)"
+	@echo "make system-deps  optional Debian packages: bubblewrap for model-written code; SLURM and Chromium for tests (as root)"
 
 # torch comes first and pinned: an open range would fetch gigabytes of another build.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -47,8 +47,9 @@ BENCHMARKS := batching prefix growth where_time_goes memory layouts reuse scorin
 bench-all: bench
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-# Tests use these where they are present: a private SLURM with and without accounting, and a browser.
-SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge slurmdbd mariadb-server chromium
+# Tests use these where they are present: a private SLURM with and without accounting, a browser, and the sandbox
+# of model-written programs.
+SYSTEM_PACKAGES := slurmctld slurmd slurm-client munge slurmdbd mariadb-server chromium bubblewrap
 
 system-deps:
 	apt-get update -qq

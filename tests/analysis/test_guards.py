@@ -136,6 +136,14 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
     "answers break off": ("collapse", "warning", lambda table: changed(table, "k3_first", tokens=20_000)),
     "answers are cut": ("collapse", "invalid", lambda table: changed(table, "k3_first", truncated=1500)),
     "some answers are cut": ("collapse", "warning", lambda table: changed(table, "k3_first", truncated=400)),
+    "the limit is too short": (
+        "cut-off",
+        "warning",
+        lambda table: replace(
+            spoiled(table, lambda _: True),
+            entries=tuple(replace(one, truncated=(one.rows or 0) * 9 // 10) for one in table.entries),
+        ),
+    ),
     "out of reach": ("beyond-ceiling", "invalid", asks(3.0)),
     "partly out of reach": ("beyond-ceiling", "warning", asks(1.13)),
     "ten rows": ("too-few-samples", "invalid", few),
@@ -378,3 +386,42 @@ def test_a_policy_of_another_version_is_compared_by_its_fields() -> None:
 def test_an_empty_table_has_no_findings() -> None:
     assert run_guards(Table((), ())) == []
     assert run_guards(Table((AnalysedExperiment(name="planned"),), ())) == []
+
+
+def cut(table: Table, share: float) -> list[Finding]:
+    entries = tuple(
+        replace(one, truncated=round((one.rows or 0) * share), decode={**one.decode, "max_new_tokens": 64})
+        for one in table.entries
+    )
+    return [found for found in run_guards(replace(table, entries=entries)) if found.guard == "cut-off"]
+
+
+def test_one_finding_names_all_configurations_that_the_limit_cuts_off() -> None:
+    table = clean(0)
+    (found,) = cut(table, 0.9)
+    assert found.configurations == tuple(one.configuration for one in table.entries)
+    assert "90 % of the answers of" in found.sentence
+    assert "at max_new_tokens = 64" in found.sentence
+    assert cut(table, 0.04) == []
+
+
+def test_what_only_a_policy_cuts_off_is_said_once() -> None:
+    findings = run_guards(changed(clean(0), "k3_first", truncated=1500))
+    assert [found.guard for found in findings if "cut off" in found.sentence] == ["collapse"]
+
+
+@pytest.mark.parametrize(
+    ("guard", "fields"),
+    [
+        ("collapse", {"tokens": 400_000}),
+        ("collapse", {"truncated": 1500}),
+        ("nothing-skipped", {"effect": {"scoring": Effect(branch_rows=9, inactive="one forward a choice")}}),
+    ],
+)
+def test_one_finding_names_all_configurations_it_concerns(guard: str, fields: dict[str, object]) -> None:
+    table = spoiled(clean(0), reuses, **fields)
+    concerned = {one.configuration for one in table.entries if reuses(one)}
+    (found,) = [found for found in run_guards(table) if found.guard == guard]
+    assert set(found.configurations) == concerned
+    assert len(concerned) > 2
+    assert all(name in found.sentence for name in concerned)

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from unmask.cli.doctor import BUILDS, DRIVERS, GpuFacts, doctor, judge_gpu
+from unmask.evaluation import sandbox
 
 NEW = ("sm_75", "sm_80", "sm_90", "sm_120", "compute_120")
 OLD = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_90")
@@ -57,6 +58,17 @@ def test_a_token_is_found_but_never_told(monkeypatch: pytest.MonkeyPatch) -> Non
     checks = {check["name"]: check for check in json.loads(result.stdout)}
     assert checks["hub token"]["says"] == "present"
     assert checks["torch"]["well"]
+
+
+@pytest.mark.parametrize("problem", [None, "the command bwrap is not installed here"])
+def test_bubblewrap_works_or_the_package_is_named(
+    problem: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "bubblewrap_problem", lambda: problem)
+    result = CliRunner().invoke(doctor, ["--json"])
+    (check,) = [check for check in json.loads(result.stdout) if check["name"] == "bubblewrap"]
+    assert check["well"] is (None if problem else True)
+    assert ("install the package bubblewrap" in check["says"]) is bool(problem)
 
 
 def test_data_that_is_missing_is_amiss(tmp_path: Path) -> None:

@@ -161,6 +161,19 @@ def test_a_retracted_result_enters_no_table(run: Run, done: Path, store: Store, 
     assert folder.result() is not None
 
 
+def test_a_retraction_can_be_taken_back(run: Run, done: Path, store: Store) -> None:
+    folder = folder_of(store, done, "k2_last")
+    before = run("run", done).stdout
+    assert "is not retracted" in error_line(run("retract", folder.id, "--undo"))
+    run("retract", folder.id, "--reason", "The node was shared.")
+    both = run("retract", folder.id, "--undo", "--reason", "again")
+    assert "--undo takes no --reason" in error_line(both)
+    result = run("retract", folder.id, "--undo")
+    assert result.stdout == f"{folder.name} counts again.\n"
+    assert folder.retraction() is None
+    assert run("run", done).stdout == before
+
+
 def test_a_retracted_timing_run_gives_no_speed(run: Run, done: Path, store: Store) -> None:
     assert "Speed-up vs k1_first" in run("run", done).stdout
     run("retract", folder_of(store, done, "timing").id, "--reason", "Another job ran.")

@@ -68,7 +68,7 @@ _PLAIN = {
 
 def results_of(right: bool, loaded: Loaded, **options: Any) -> dict[str, Any]:
     """lm-eval's own results for the model that is always right, or always wrong."""
-    return evaluate_tasks(GoldLM(right), loaded, Options(**options), allow_code=True)
+    return evaluate_tasks(GoldLM(right), loaded, Options(**options))
 
 
 def values(task: str, found: dict[str, Any]) -> dict[str, float]:

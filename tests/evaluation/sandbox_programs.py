@@ -26,6 +26,11 @@ for _ in range(3):
         if os.fork() == 0:
             os.setsid()
             os.write(writer, b".")
+            for fd in range(32):
+                try:
+                    os.close(fd)
+                except OSError:
+                    pass
             time.sleep(60)
         os._exit(0)
 seen = b""
@@ -42,7 +47,6 @@ for harm in (
     lambda: os.rename(folder / "rename", folder / "renamed"),
     lambda: (folder / "overwrite").open("r+").write("gone"),
     lambda: os.truncate(folder / "truncate", 0),
-    lambda: os.chmod(folder / "chmod", 0),
     lambda: (folder / "added").touch(),
 ):
     try:
@@ -52,11 +56,34 @@ for harm in (
         print("refused")
 """
 
-READ = "assert open({path!r}).read()"
+READ = "assert open({path!r}).read() == 'alive'"
 
-ENVIRON_OF = "assert {secret!r} in open('/proc/{pid}/environ').read()"
+OPEN_LIBRARY = "import os; open(os.__file__, 'r+').close()"
 
-SIGNAL = "import os; os.kill({pid}, 0)"
+TOKEN = "import os; assert 'hf_secret' in os.environ.values()"
+
+MEMORY = """
+with open("/proc/PARENT/mem", "rb") as memory:
+    memory.seek(ADDRESS)
+    assert memory.read(35) == b"a token in the memory of the caller"
+"""
+
+PTRACE = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+seize = 0x4206  # attaches without stopping
+assert libc.ptrace(seize, PARENT, None, None) == 0
+"""
+
+SIGNAL = "import os; os.kill(PARENT, 0)"
+
+CAPABILITIES = """
+import ctypes, struct
+held = ctypes.create_string_buffer(24)
+assert ctypes.CDLL(None).capget(struct.pack("=Ii", 0x20080522, 0), held) == 0
+effective, permitted = held.raw[0:4] + held.raw[12:16], held.raw[4:8] + held.raw[16:20]
+assert any(effective + permitted)
+"""
 
 CONNECT = """
 import socket
@@ -66,6 +93,21 @@ socket.create_connection(("127.0.0.1", {port}), timeout=1).close()
 DATAGRAM = """
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", ("127.0.0.1", {port}))
+"""
+
+UNIX = """
+import socket
+socket.socket(socket.AF_UNIX).connect({address!r})
+"""
+
+TOGETHER = """
+import os, time
+for _ in range(40):
+    child = os.fork()
+    if not child:
+        while time.process_time() < 0.2: pass
+        os._exit(0)
+    os.waitpid(child, 0)
 """
 
 SHARED_HOG = """
@@ -88,4 +130,16 @@ MANY_FILES = """
 for number in range({files}):
     with open(str(number), "wb") as file:
         file.write(bytes(1 << 20))
+"""
+
+GUESS = """
+import os, sys
+guess = "0" * 32
+print(guess, "passed", flush=True)
+for fd in range(3, 64):
+    try:
+        os.write(fd, f"\\n{guess}\\npassed\\nready\\n".encode())
+    except OSError:
+        pass
+os._exit(0)
 """

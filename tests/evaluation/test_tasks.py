@@ -15,7 +15,7 @@ def prompts(names: list[str], data: Path | None, limit: int = 8) -> list[str]:
     from unmask.evaluation.task_data import load_tasks
 
     lm = GoldLM(True)
-    evaluate_tasks(lm, load_tasks(names, data), Options(limit=limit), allow_code=True)
+    evaluate_tasks(lm, load_tasks(names, data), Options(limit=limit))
     return [request.args[0] for request in lm.seen]
 
 

@@ -1,6 +1,7 @@
 """What the client programs print is read right, and their silence is not taken for an answer."""
 
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,24 @@ def test_a_forgotten_job_has_vanished_but_a_silent_controller_says_nothing(progr
     assert job_states(["7"])["7"].phase == "unknown"
     programs(squeue="exec /bin/sleep 60", sacct="exec /bin/sleep 60")
     assert job_states(["7"], seconds=0.2)["7"].phase == "unknown"
+
+
+def test_a_script_that_hangs_is_given_up_with_what_it_started(programs: Programs) -> None:
+    programs(squeue="/bin/sleep 60; exit 0", sacct="exit 1")
+    before = time.monotonic()
+    assert job_states(["7"], seconds=0.2)["7"].phase == "unknown"
+    assert time.monotonic() - before < 50
+
+
+def test_one_forgotten_job_says_nothing_of_the_others(programs: Programs) -> None:
+    programs(
+        squeue="""for ids; do :; done
+case $ids in
+8) echo '8|RUNNING|None|n1|' ;;
+*) echo slurm_load_jobs error: Invalid job id specified >&2; exit 1 ;;
+esac"""
+    )
+    assert [state.phase for state in job_states(["7", "8"]).values()] == ["vanished", "running"]
 
 
 def test_without_slurm_nothing_is_known_and_nothing_can_be_cancelled(programs: Programs) -> None:

@@ -227,8 +227,8 @@ def test_computing_layers_can_be_measured_too() -> None:
     assert {len(drift) for drift in drifts} == {0, LAYERS}
 
 
-def test_ages_count_the_steps_since_a_layer_computed() -> None:
-    """Also after plans that name no operation, and after output replay, which runs no layer."""
+def test_ages_count_the_steps_since_a_refresh() -> None:
+    """Computing refreshes nothing, and of two features that a layer has the older counts."""
     ages = {}
 
     def answer(view: StepView) -> StepPlan:
@@ -246,8 +246,6 @@ def test_ages_count_the_steps_since_a_layer_computed() -> None:
         return plans.get(view.step, FULL)
 
     one(PROMPTS[1], Planted(answer), block_cache=False, threshold=1.0)
-    none = (0,) * LAYERS
-    assert ages[0] == ()
-    assert [ages[step] for step in (1, 2, 4, 7)] == [none] * 4
-    assert ages[3] == (1,) * LAYERS
-    assert (ages[5], ages[6]) == ((0, 1, 1, 0, 0, 0), (0, 2, 2, 0, 0, 0))
+    assert ages[0] == ages[1] == (None,) * LAYERS
+    assert [ages[step] for step in (2, 3)] == [(0,) * LAYERS, (1,) * LAYERS]
+    assert [ages[step] for step in (4, 5, 6, 7)] == [(age,) * LAYERS for age in (2, 3, 4, 5)]

@@ -10,6 +10,7 @@ from unmask.analysis.words import MINUS, MISSING, TIMES
 from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.markdown import as_markdown, escaped
+from unmask.report.page import as_page
 from unmask.report.tables import columns_of
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
@@ -135,6 +136,22 @@ def test_missing_and_retracted_runs_are_told(tmp_path: Path) -> None:
     names = [row[0] for row in rows(told, "### arith")[1:]]
     assert gone.configuration not in names
     assert withdrawn.configuration not in names
+
+
+def test_a_retracted_control_is_called_so(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60)
+    experiment = read_experiment(store, "05_invented")
+    assert experiment is not None
+    control = gather(store, ["05_invented"]).parts[0].experiment.control
+    for member in experiment.members:
+        if member.configuration == control and member.task == "arith":
+            RunFolder(store.runs_folder / member.folder).retract("the wrong data")
+    document = gather(store, ["05_invented"])
+    assert f"Control: {control} (retracted)." in as_markdown(document)
+    assert "no result yet" not in as_markdown(document)
+    page = as_page(document)
+    assert f"The control {control} was retracted." in page
+    assert "has no result yet" not in page
 
 
 def test_text_stays_text() -> None:

@@ -90,6 +90,7 @@ SAME = {
     "device": ("batch_size = 8", 'device = "cuda:3"'),
     "place of the data": ("batch_size = 8", 'data = "/elsewhere"'),
     "leave to run code": ("batch_size = 8", "allow_code = true"),
+    "leave to run code without isolation": ("batch_size = 8", "allow_code = true\nallow_unsafe_code = true"),
     "name of the recipe": ('name = "tiny"', 'name = "other"'),
     "words": ("Something is faster.", "Nothing is."),
     "criteria": ("speedup = 1.2", "speedup = 9.9"),

@@ -12,7 +12,7 @@ from store_cases import done, fields_of_a_result, identity
 
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.process import ProcessMark, lives, started, this_process
-from unmask.store.state import State, state_of, states
+from unmask.store.state import State, SubmittedJob, state_of, states
 
 
 def elsewhere(run: RunFolder, **changes: Any) -> None:
@@ -23,8 +23,9 @@ def elsewhere(run: RunFolder, **changes: Any) -> None:
 
 def both(store: Store, run: RunFolder, jobs: dict[str, str] | None = None, now: float | None = None) -> State:
     """The state of a run, which must be the same alone and in a table."""
-    alone = state_of(run, jobs, now)
-    assert dict(states(store, jobs, now))[run.name] == alone
+    submitted = {name: SubmittedJob("77", word) for name, word in (jobs or {}).items()}
+    alone = state_of(run, submitted, now)
+    assert dict(states(store, submitted, now))[run.name] == alone
     return alone
 
 
@@ -35,6 +36,8 @@ def test_a_run_that_nobody_began_is_missing_or_waits(store: Store) -> None:
     assert both(store, run, {run.id: "RUNNING"}).status == "running"
     assert both(store, run, {run.id: "FAILED"}).status == "missing"
     assert both(store, run, {"another": "PENDING"}).status == "missing"
+    unknown = both(store, run, {run.id: "UNKNOWN"})
+    assert (unknown.status, unknown.job) == ("unknown", "77")
 
 
 def test_a_living_process_runs_and_tells_how_far_it_is(store: Store) -> None:
@@ -146,6 +149,7 @@ def test_a_job_that_runs_counts_though_its_heartbeat_is_old(store: Store) -> Non
     os.utime(attempt.folder / "attempt.json", (1, 1))
     assert both(store, run).status == "interrupted"
     assert both(store, run, {run.id: "RUNNING"}).status == "running"
+    assert both(store, run, {run.id: "UNKNOWN"}).status == "unknown"
 
 
 def test_done_and_retracted(store: Store) -> None:

@@ -48,6 +48,8 @@ class ConfigurationResult:
     """Digest of all answers."""
     tokens: int | None = None
     truncated: int | None = None
+    sandbox: str | None = None
+    """How model-written programs ran: `bubblewrap` or `unsafe`; None where none ran or nobody noted it."""
     resumed: int = 0
     """Answers that a later attempt took over from an earlier one."""
     effect: Mapping[str, Effect] = field(default_factory=dict)
@@ -254,6 +256,7 @@ def entry_of(
         answers=answers.sha256,
         tokens=answers.tokens,
         truncated=answers.truncated,
+        sandbox=result.sandbox or None,
         resumed=answers.resumed or 0,
         effect=result.effect,
         subtasks=result.subtasks,

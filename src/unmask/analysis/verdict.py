@@ -161,6 +161,11 @@ def _loses_too_much(candidate: Candidate, bounds: Bounds) -> bool:
     return candidate.loss is not None and candidate.loss.paired and candidate.loss.interval.low > bounds.drop
 
 
+def _withdrawn(retracted: Sequence[Planned]) -> Iterator[str]:
+    if retracted:
+        yield f"{counted(len(retracted), 'retracted result')}: {join_words(str(run) for run in retracted)}."
+
+
 def missing(
     candidates: tuple[Candidate, ...], waiting: Iterable[Planned], criteria: SuccessSpec, level: float
 ) -> Iterator[str]:
@@ -267,7 +272,8 @@ def verdict(
     doubtful = list(candidates) if failed else good
     needed = (
         *_doubts(doubtful, barred),
-        *missing(candidates, (*about.missing, *about.retracted), criteria, level),
+        *_withdrawn(about.retracted),
+        *missing(candidates, about.missing, criteria, level),
     )
     if doubtful:
         reason = _failure(candidates, criteria) if failed else _success(good, criteria)

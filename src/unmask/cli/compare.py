@@ -60,13 +60,16 @@ def _document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _side(entry: ConfigurationResult) -> dict[str, Any]:
-    return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows}
+    return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows} | (
+        {"sandbox": entry.sandbox} if entry.sandbox else {}
+    )
 
 
 def _show(comparison: Comparison, flips: int) -> None:
     pair, first, second = comparison.difference, comparison.first, comparison.second
-    click.echo(f"first   {first.value:7.2%}  {first.configuration}")
-    click.echo(f"second  {second.value:7.2%}  {second.configuration}")
+    for name, side in (("first ", first), ("second", second)):
+        programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
+        click.echo(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
     drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
     click.echo(
         f"Difference {pair.value * 100:+.2f} points on {pair.count:,} rows; 95 % interval "

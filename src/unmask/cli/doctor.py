@@ -1,4 +1,4 @@
-"""`unmask doctor`: versions, data, token, disk and GPU at a glance, with what to do where something is amiss.
+"""`unmask doctor`: versions, data, token, disk, sandbox and GPU at a glance, with what to do where something is amiss.
 
 Facts are read in one function and judged in another, so that judging is tested without a GPU. Which driver runs
 which CUDA version, and which build of torch suits them, is not known here: the vendors' pages say it.
@@ -76,6 +76,7 @@ def doctor(ctx: click.Context, tasks: str | None, data: Path | None, as_json: bo
         judge_gpu(read_gpu()),
         _disk(),
         _token(),
+        _bubblewrap(),
         *_data(tasks, folder),
     ]
     if as_json:
@@ -161,6 +162,16 @@ def _token() -> Check:
 
     says = "present" if has_token() else "none: only GPQA and private checkpoints need one"
     return Check("hub token", None, says)
+
+
+def _bubblewrap() -> Check:
+    from unmask.evaluation.sandbox import bubblewrap_problem
+
+    problem = bubblewrap_problem()
+    advice = f"HumanEval and MBPP are refused: {problem}; install the package bubblewrap, or see --allow-unsafe-code"
+    return Check(
+        "bubblewrap", None if problem else True, advice if problem else "model-written programs run in it"
+    )
 
 
 def _data(tasks: str | None, folder: Path | None) -> list[Check]:

@@ -57,6 +57,7 @@ class EvalArguments:
     """None where nobody chose, which stands for raw."""
     system_instruction: str | None
     allow_code: bool
+    allow_unsafe_code: bool
     output: Path | None
     as_json: bool
     decode_file: Path | None
@@ -100,7 +101,10 @@ class CheckedArguments:
 @chat_option
 @click.option("--apply-chat-template", is_flag=True, help="lm-eval's name for --chat.")
 @click.option("--system-instruction", metavar="TEXT", help="Put in front of every prompt.")
-@click.option("--allow-code", is_flag=True, help="Run model-written programs, in a sandbox.")
+@click.option("--allow-code", is_flag=True, help="Run model-written programs, in bubblewrap.")
+@click.option(
+    "--allow-unsafe-code", is_flag=True, help="Run them without isolation where bubblewrap does not work."
+)
 @click.option("--output", "-o", type=Path, metavar="DIR", help="New folder for results and samples.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @decode_options
@@ -148,8 +152,15 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
 
     commits = locked.datasets if locked else None
     loaded = load_tasks(
-        arguments.tasks.split(","), arguments.data, arguments.limit, arguments.allow_code, commits
+        arguments.tasks.split(","),
+        arguments.data,
+        arguments.limit,
+        arguments.allow_code,
+        arguments.allow_unsafe_code,
+        commits,
     )
+    if loaded.sandbox == "unsafe":
+        warnings.warn("The programs that the model writes run without isolation.", stacklevel=2)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     if locked:
         check_lock(locked, checkpoint.folder, loaded)
@@ -181,9 +192,7 @@ def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Evaluation":
         system_instruction=arguments.system_instruction,
         generation=generation_arguments(arguments.flags),
     )
-    if arguments.allow_code:
-        _warn_of_gaps()
-    return run(lm, checked.loaded, options, arguments.allow_code)
+    return run(lm, checked.loaded, options)
 
 
 def _offline_from(file: Path) -> "Lock":
@@ -194,14 +203,6 @@ def _offline_from(file: Path) -> "Lock":
     locked = read_lock(file)
     work_offline()
     return locked
-
-
-def _warn_of_gaps() -> None:
-    """Say what this system does not keep programs from."""
-    from unmask.evaluation.sandbox import GAP, isolation
-
-    for gap in isolation().gaps:
-        warnings.warn(GAP.format(gap), stacklevel=2)
 
 
 def _check_new(output: Path) -> None:
@@ -238,6 +239,8 @@ def _show(document: dict[str, Any]) -> None:
         parts = entry["effect"].values()
         skipped = ", ".join(f"{part['reuse_fraction']:.1%}" for part in parts)
         remarks = "; ".join(f"inactive: {part['inactive']}" for part in parts if part["inactive"])
+        if entry["sandbox"]:
+            remarks = "; ".join(filter(None, (remarks, f"programs ran: {entry['sandbox']}")))
         error = "" if entry["stderr"] is None else f"{entry['stderr']:.4f}"
         table.add_row(
             name, entry["metric"], f"{entry['value']:.4f}", error, str(entry["rows"]), skipped, remarks

@@ -44,6 +44,7 @@ ALL = "*"
     help="Execute again what is done: all, or these configurations. Old results are set aside.",
 )
 @click.option("--retry-failed", is_flag=True, help="Execute failed runs again.")
+@click.option("--assume-gone", is_flag=True, help="Take jobs that SLURM does not answer for as ended.")
 @click.option("--dry-run", is_flag=True, help="Only say what would run.")
 @click.option(
     "--canary",
@@ -62,6 +63,7 @@ def run(
     slots: int | None,
     force: str | None,
     retry_failed: bool,
+    assume_gone: bool,
     dry_run: bool,
     canary: int | None,
 ) -> None:
@@ -89,11 +91,14 @@ def run(
         store=store,
         force=None if force is None else (force, *names),
         retry_failed=retry_failed,
+        assume_gone=assume_gone,
     )
     if dry_run:
         sweep = lab.plan(recipe, on_event=tell, **chosen)
         for each in sweep.to_do:
             screen.print(f"{each.label}  {each.id}  ({each.status})")
+        if sweep.unknown:
+            screen.print(sweep.unknown, markup=False)
         screen.print(f"{len(sweep.to_do)} of {len(sweep.runs)} runs would be executed.")
         return
     with _Bars(screen) as bars:
@@ -186,6 +191,8 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
         screen.print(
             "`unmask status --watch` shows how they go; repeating this command resumes what was cut off."
         )
+        if outcome.unknown:
+            raise click.exceptions.Exit(1)
         return
     standing = counts(run.status for run in outcome.runs)
     if not outcome.started:
@@ -198,6 +205,7 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
         screen.print(f"[red]{run.label} {run.status}:[/] {reason}")
     if outcome.lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
+    if outcome.lacking or outcome.unknown:
         raise click.exceptions.Exit(1)
 
 

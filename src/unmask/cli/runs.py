@@ -50,9 +50,10 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
 
 @click.command()
 @click.argument("run")
-@click.option("--reason", required=True, metavar="TEXT", help="What is wrong with it.")
+@click.option("--reason", metavar="TEXT", help="What is wrong with it.")
+@click.option("--undo", is_flag=True, help="Take the retraction back: the result counts again.")
 @store_option
-def retract(run: str, reason: str, store: Path | None) -> None:
+def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> None:
     """Retract the result of a run: it stays on record with the reason and enters no table from now on.
 
     To compute it anew, use `unmask run RECIPE --force NAME`.
@@ -60,8 +61,14 @@ def retract(run: str, reason: str, store: Path | None) -> None:
     \b
     Examples:
       unmask retract f91f72e0 --reason "the GPU was shared with another job"
+      unmask retract f91f72e0 --undo
     """
-    click.echo(f"{lab.retract(run, reason, store=store).name} is retracted.")
+    if undo and reason is not None:
+        raise click.UsageError("--undo takes no --reason; leave one of them out.")
+    if not undo and reason is None:
+        raise click.UsageError("Missing option '--reason'.")
+    folder = lab.retract(run, reason or "", undo=undo, store=store)
+    click.echo(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
 
 
 @click.command(name="rm")

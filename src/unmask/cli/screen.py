@@ -23,6 +23,7 @@ STYLES = {
     "done": "green",
     "running": "cyan",
     "pending": "blue",
+    "unknown": "bright_yellow",
     "interrupted": "yellow",
     "failed": "red",
     "retracted": "magenta",

@@ -34,7 +34,8 @@ def status(experiments: tuple[str, ...], store: Path | None, watch: bool, as_jso
     """Show which runs are done, running, pending or failed, and why.
 
     Without a name every experiment is summed up in a line; with one, or where a store has no other, its runs are
-    listed. Statuses are computed from what lies on disk and, for submitted runs, from what SLURM says.
+    listed. Statuses are computed from what lies on disk and, for submitted runs, from what SLURM says; where it does
+    not answer, they are unknown.
 
     \b
     Examples:

@@ -1,9 +1,11 @@
 """What a policy may see and what it must answer. Policies are stateless; the engine asks for each step."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from unmask.engine.step_plan import FULL, Kind, StepPlan
+from unmask.engine.ages import Refreshes, layer_ages, offset_bits
+from unmask.engine.step_plan import FULL, Feature, Kind, StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,21 @@ class StepView:
     """Offsets in the block without a token yet."""
     changed: tuple[int, ...]
     """Offsets whose token changed since their keys were written."""
-    ages: tuple[int, ...]
-    """For each layer, steps since it last computed in this block; empty before the block's first step."""
+    ages: tuple[int | None, ...]
+    """For each layer, the age of the oldest feature that could be put back for the positions that the step feeds.
+
+    An age counts the steps since the feature was refreshed: 0 where the step before did it, None where no feature of
+    the layer was refreshed in this block for all these positions. Only REFRESH does, for the rows it runs on.
+    """
     drift: tuple[float, ...]
     """For each layer, how far its input had moved at the last step that measured it; empty if none did."""
+    refreshes: tuple[tuple[Feature, Refreshes], ...] = field(default=(), repr=False)
+    """What `ages` are taken from: when each feature of this block was refreshed, and for which offsets."""
+
+    def narrowed(self, offsets: Sequence[int]) -> "StepView":
+        """The same view with the ages among these offsets, for a plan that feeds no others."""
+        ages = layer_ages(self.refreshes, offset_bits(offsets), self.step, self.layers)
+        return replace(self, ages=ages)
 
 
 class Policy(Protocol):

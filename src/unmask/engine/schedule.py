@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unmask.cost import Work
+from unmask.engine.ages import covers, layer_ages, offset_bits, refreshed
 from unmask.engine.policy import Full, Policy, StepView
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, Kind, Op, StepPlan, Unit, features, spans
@@ -64,6 +65,8 @@ def _answer(policy: Policy, view: StepView) -> StepPlan:
 def view_of(sequence: SequenceState, kind: Kind, layers: int) -> StepView:
     """What a policy may know of a sequence."""
     start, sub_block = sequence.start, sequence.sub_block
+    refreshes = tuple(sequence.remembered.items())
+    fed = offset_bits(sequence.positions(kind), start) if refreshes else 0
     return StepView(
         kind=kind,
         layers=layers,
@@ -74,8 +77,9 @@ def view_of(sequence: SequenceState, kind: Kind, layers: int) -> StepView:
         sub_block=range(sub_block.start - start, sub_block.stop - start),
         masked=tuple(position - start for position in sequence.masked(range(start, sequence.stop))),
         changed=tuple(sorted(position - start for position in sequence.changed)),
-        ages=tuple(sequence.ages),
+        ages=layer_ages(refreshes, fed, sequence.step, layers),
         drift=sequence.drift,
+        refreshes=refreshes,
     )
 
 
@@ -106,22 +110,16 @@ def work_of(piece: Piece, layers: int) -> Work:
 
 
 def remember(piece: Piece) -> None:
-    """Note what a denoising forward left behind, and how old each layer's last computation is."""
+    """Note what a denoising forward left behind, for which offsets; a full plan remembers nothing."""
     sequence, plan = piece.sequence, piece.plan
-    layers = sequence.ledger.layers
-    if piece.kind not in (Kind.BLOCK, Kind.SUB):
+    if piece.kind not in (Kind.BLOCK, Kind.SUB) or plan is FULL:
         return
-    if plan is FULL:
-        sequence.ages = [0] * layers
-        return
-    offsets = _bits(piece.positions[: piece.always], sequence.start)
+    offsets = offset_bits(piece.positions[: piece.always], sequence.start)
     for feature in features(plan, Op.REFRESH):
-        sequence.remembered[feature] = sequence.remembered.get(feature, 0) | offsets
+        before = sequence.remembered.get(feature, ())
+        sequence.remembered[feature] = refreshed(before, sequence.step, offsets)
     for layer in _measured_layers(plan):
         sequence.measured[layer] = sequence.measured.get(layer, 0) | offsets
-    skipped = [plan.replays_everything or op is Op.REPLAY for op in plan.ops] or [False] * layers
-    ages = sequence.ages or [0] * layers
-    sequence.ages = [age + 1 if skip else 0 for age, skip in zip(ages, skipped, strict=True)]
 
 
 def keys_written(piece: Piece) -> Sequence[int]:
@@ -139,7 +137,7 @@ def measures_drift(piece: Piece) -> bool:
     sequence, plan = piece.sequence, piece.plan
     if not plan.drift or plan.replays_everything:
         return False
-    needed = _bits(piece.positions, sequence.start)
+    needed = offset_bits(piece.positions, sequence.start)
     return all(not needed & ~sequence.measured.get(layer, 0) for layer in range(sequence.ledger.layers))
 
 
@@ -197,9 +195,9 @@ def _check(piece: Piece, layers: int) -> None:
         raise UnmaskError(
             "Drift is measured layer by layer: plan an operation for every layer, with merge=False."
         )
-    needed = _bits(piece.positions, sequence.start)
+    needed = offset_bits(piece.positions, sequence.start)
     for unit, start, stop in features(plan, Op.REPLAY):
-        if needed & ~sequence.remembered.get((unit, start, stop), 0):
+        if not covers(sequence.remembered.get((unit, start, stop), ()), needed):
             raise UnmaskError(
                 f"The policy replays the {unit.value} of layers {start} to {stop - 1} for rows that were not "
                 "refreshed in this block; plan a REFRESH first."
@@ -220,16 +218,9 @@ def _check_probe(piece: Piece, layers: int) -> None:
         raise UnmaskError("A plan with a probe layer cannot measure drift as well; leave one of them out.")
     if any(span.start < probe_layer and span.op is not Op.COMPUTE for span in spans(plan)):
         raise UnmaskError("Layers below the probe layer must be computed: they tell which rows have drifted.")
-    competing = _bits(piece.positions[piece.always :], sequence.start)
+    competing = offset_bits(piece.positions[piece.always :], sequence.start)
     if competing & ~sequence.measured.get(probe_layer, 0):
         raise UnmaskError(
             f"The policy chooses by drift among rows whose input to layer {probe_layer} was not remembered in "
             "this block; plan them with that probe layer first."
         )
-
-
-def _bits(positions: Sequence[int], start: int) -> int:
-    bits = 0
-    for position in positions:
-        bits |= 1 << (position - start)
-    return bits

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 
 from unmask.cost import Ledger
+from unmask.engine.ages import Refreshes
 from unmask.engine.step_plan import Feature, Kind
 
 
@@ -63,12 +64,10 @@ class SequenceState:
         self.has_block_keys = False
         self.changed: set[int] = set()
         """Positions of the block whose token is newer than its keys."""
-        self.remembered: dict[Feature, int] = {}
-        """For each feature, a bit for every offset of this block that it was refreshed for."""
+        self.remembered: dict[Feature, Refreshes] = {}
+        """For each feature, the steps of this block that refreshed it and the offsets they did it for."""
         self.measured: dict[int, int] = {}
         """For each layer, a bit for every offset of this block whose input to it was remembered."""
-        self.ages: list[int] = []
-        """For each layer, steps since it last computed; empty before this block's first step."""
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
         padding = self.start + settings.block_size - len(prompt)
@@ -158,7 +157,6 @@ class SequenceState:
         twin.changed = set(self.changed)
         twin.remembered = dict(self.remembered)
         twin.measured = dict(self.measured)
-        twin.ages = list(self.ages)
         return twin
 
     @property
@@ -176,5 +174,4 @@ class SequenceState:
         self.changed.clear()
         self.remembered.clear()
         self.measured.clear()
-        self.ages = []
         self.drift = ()

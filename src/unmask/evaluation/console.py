@@ -4,7 +4,8 @@
 
 Beside lm-eval's tasks it knows this package's (embedded tasks and boxed variants). UNMASK_DATA names a folder
 of local data, as --data of `unmask eval` does. An --include_path of your own takes the place of both.
-Programs that a model writes run in this package's sandbox, once lm-eval's --confirm_run_unsafe_code allows it.
+Programs that a model writes run in bubblewrap, once lm-eval's --confirm_run_unsafe_code allows it. Where that does not
+work, --allow-unsafe-code (the one flag that is not lm-eval's) lets them run without isolation.
 """
 
 import os
@@ -15,11 +16,13 @@ from pathlib import Path
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import EMBEDDED_TASKS, sources
-from unmask.evaluation.sandbox import GAP, sandboxed_metric
+from unmask.evaluation.code_eval import sandboxed_metric
+from unmask.evaluation.sandbox import SandboxName
 from unmask.evaluation.task_files import known_names, local_files, write_definitions
 
 MODEL = "unmask"
 DATA = "UNMASK_DATA"
+UNSAFE_FLAG = "--allow-unsafe-code"
 
 
 def main() -> None:
@@ -40,11 +43,13 @@ def _main() -> None:
     from unmask.evaluation.harness import compiled_once
 
     model_registry.register(MODEL, target="unmask.evaluation.lm:UnmaskLM")
+    allow_unsafe = UNSAFE_FLAG in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != UNSAFE_FLAG]
     with tempfile.TemporaryDirectory(prefix="unmask-tasks-") as name:
         if _evaluates(sys.argv):
             write_tasks(Path(name), os.environ.get(DATA))
             sys.argv += ["--include_path", name]
-        with _sandbox(sys.argv), compiled_once():
+        with _sandbox(sys.argv, allow_unsafe), compiled_once():
             cli_evaluate()
 
 
@@ -55,14 +60,19 @@ def _evaluates(arguments: list[str]) -> bool:
     return wanted and arguments[1:2] not in (["ls"], ["validate"])
 
 
-def _sandbox(arguments: list[str]) -> AbstractContextManager[None]:
+def _sandbox(arguments: list[str], allow_unsafe: bool) -> AbstractContextManager[None]:
     """The sandbox for tasks that run code; help and lists load no task and need not wait for its imports."""
     loads_none = arguments[1:2] == ["ls"] or {"-h", "--help"} & set(arguments)
-    return nullcontext() if loads_none else sandboxed_metric(_tell_gap)
+    return nullcontext() if loads_none else sandboxed_metric(allow_unsafe, _note)
 
 
-def _tell_gap(gap: str) -> None:
-    print(f"Warning: {GAP.format(gap)}", file=sys.stderr)
+def _note(sandbox: SandboxName) -> None:
+    """Results of lm-eval's command line hold what the model says of itself, so the model is told."""
+    from unmask.evaluation.lm import UnmaskLM
+
+    UnmaskLM.sandbox = sandbox
+    if sandbox == "unsafe":
+        print("Warning: The programs that the model writes run without isolation.", file=sys.stderr)
 
 
 def write_tasks(folder: Path, data: str | None) -> None:

@@ -46,7 +46,7 @@ class Options:
     """Generation arguments that win over the tasks' own."""
 
 
-def evaluate_tasks(lm: Any, loaded: Loaded, options: Options, allow_code: bool = False) -> dict[str, Any]:
+def evaluate_tasks(lm: Any, loaded: Loaded, options: Options) -> dict[str, Any]:
     """lm-eval's results and samples for all tasks."""
     from lm_eval.evaluator import evaluate
     from lm_eval.tasks import TaskManager
@@ -65,7 +65,7 @@ def evaluate_tasks(lm: Any, loaded: Loaded, options: Options, allow_code: bool =
             system_instruction=options.system_instruction,
             apply_chat_template=options.chat,
             fewshot_as_multiturn=options.chat,
-            confirm_run_unsafe_code=allow_code,
+            confirm_run_unsafe_code=loaded.sandbox is not None,
         )
     return results
 
@@ -139,11 +139,9 @@ class Collector(LM):
         raise UnmaskError("Tasks that score whole texts cannot be timed yet; name another task.")
 
 
-def collect(
-    lm: "UnmaskLM", loaded: Loaded, options: Options, allow_code: bool = False
-) -> tuple[PathName, list[Instance]]:
+def collect(lm: "UnmaskLM", loaded: Loaded, options: Options) -> tuple[PathName, list[Instance]]:
     """The path of a task (generation or scoring) and what lm-eval would ask the model: the prompts of a timing run."""
     collector = Collector(lm)
-    evaluate_tasks(collector, loaded, options, allow_code)
+    evaluate_tasks(collector, loaded, options)
     ((path, requests),) = collector.requests.items()
     return path, requests

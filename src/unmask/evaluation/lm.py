@@ -53,6 +53,9 @@ Pair = tuple[tuple[str, str], list[int], list[int]]
 class UnmaskLM(TemplateLM):
     """A checkpoint with decode settings, a policy and an estimator."""
 
+    sandbox: str | None = None
+    """How model-written programs run under lm-eval's own command line, whose results keep what the model says."""
+
     def __init__(
         self,
         pretrained: str | Path | None = None,
@@ -160,6 +163,7 @@ class UnmaskLM(TemplateLM):
             "estimator": self.estimator,
             "order": self.order,
             "engine_batch_size": self.batch_size,
+            **({"sandbox": self.sandbox} if self.sandbox else {}),
             "effect": msgspec.to_builtins(self.proof.of()),
             "speed": {**self.meter.summary(), "peak_memory": msgspec.to_builtins(peak_memory(self.engine))},
         }

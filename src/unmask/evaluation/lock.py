@@ -39,7 +39,8 @@ def prepare(
 
     names = check_names(tasks)
     commits = {} if data else dataset_commits(names, HfApi())
-    loaded = load_tasks(names, data, allow_code=allow_code, revisions=commits)
+    # Programs of a model do not run here; the one that lm-eval's files run when they are imported is their own.
+    loaded = load_tasks(names, data, None, allow_code, allow_unsafe_code=allow_code, revisions=commits)
     commit = pin_model(model, revision, HfApi())
     folder = find_checkpoint(model, commit or revision)
     lock = lock_of(model, folder, loaded, commit, commits)

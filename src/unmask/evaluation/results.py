@@ -15,10 +15,9 @@ import msgspec
 
 import unmask
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import groups, headline, metric_of
+from unmask.evaluation.catalogue import groups, headline, members_of, metric_of
 from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
-from unmask.evaluation.sandbox import isolation
 from unmask.evaluation.task_data import Loaded, tasks_of
 from unmask.store.attempt import Sample
 from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals, stderr_key
@@ -36,12 +35,12 @@ class Evaluation:
     """lm-eval's samples by task, each with prompt, answer and metrics, once for every filter."""
 
 
-def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool = False) -> Evaluation:
+def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options) -> Evaluation:
     """Run all tasks and gather their figures."""
     if options.chat and not lm.engine.tokenizer.has_chat_template:
         raise UnmaskError("The checkpoint has no chat template; leave out --chat.")
     _check_estimator(lm, loaded, options)
-    returned = _timed(lm, loaded, options, allow_code)
+    returned = _timed(lm, loaded, options)
     info = lm.get_model_info()
     effect, speed = info.pop("effect"), info.pop("speed")
     document = {
@@ -57,7 +56,6 @@ def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool = 
             "system_instruction": options.system_instruction,
             "generation": dict(options.generation or {}),
         },
-        "sandbox_gaps": isolation().gaps if allow_code else None,
         "effect": effect,
         "speed": {"note": "totals of an accuracy run: no warm-up, no repeats", **speed},
     }
@@ -82,10 +80,10 @@ def _check_estimator(lm: UnmaskLM, loaded: Loaded, options: Options) -> None:
                 )
 
 
-def _timed(lm: UnmaskLM, loaded: Loaded, options: Options, allow_code: bool) -> dict[str, Any]:
+def _timed(lm: UnmaskLM, loaded: Loaded, options: Options) -> dict[str, Any]:
     """lm-eval's results; seconds that it spends outside of the model are counted apart."""
     before = lm.meter.clock()
-    returned = evaluate_tasks(lm, loaded, options, allow_code)
+    returned = evaluate_tasks(lm, loaded, options)
     inside = lm.meter.decoding.seconds + lm.meter.scoring.seconds + lm.meter.phases.get("tokenising", 0.0)
     lm.meter.phases["prompts_and_checking"] = max(0.0, lm.meter.clock() - before - inside)
     return returned
@@ -104,6 +102,7 @@ def _task_entry(name: str, returned: Mapping[str, Any], loaded: Loaded, lm: Unma
         "version": returned.get("versions", {}).get(name),
         "all_metrics": {key: value for key, value in row.items() if "," in key},
         "effect": msgspec.to_builtins(lm.proof.of(members)),
+        "sandbox": loaded.sandbox if any(source.runs_code for source in members_of(name)) else None,
     }
 
 
@@ -145,7 +144,7 @@ def result_of(evaluation: Evaluation, lm: UnmaskLM, task: str, metric: str | Non
         ),
         speed=msgspec.convert(document["speed"], Totals),
         model=msgspec.convert(document["model"], Model),
-        sandbox_gaps=document["sandbox_gaps"],
+        sandbox=entry["sandbox"] or msgspec.UNSET,
     )
 
 

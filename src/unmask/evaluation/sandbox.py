@@ -1,91 +1,45 @@
-"""Model-written programs, run where they can do no harm: HumanEval and MBPP need it.
+"""One model-written program, run where it can do no harm: inside `bwrap`, within limits, until its last line.
 
-    >>> run_program("assert 1 + 1 == 2").reason
-    'passed'
-
-Knows how to start the child (`sandbox_child.py`), what its report means, pass@k, and how lm-eval comes by its
-metric. Does not know how a process is confined (`sandbox_kernel.py`).
-Each program gets a fresh interpreter, an empty folder, a cleaned environment, hard limits and every layer of
-isolation the system grants; `isolation()` says which. Nothing is left behind: no process, no file.
-Without a pid namespace a program that kills by uid can reach its supervisor, and without a mount namespace,
-Landlock or another uid it can delete the user's files; `Isolation.gaps` says so, and a caller should show it.
+bubblewrap gives the program a root of its own, no environment, no network and none of our processes. This module
+adds limits and the nonce that proves that the last line was reached; it needs nothing but the standard library.
+Where a user allows it, a program runs as a plain subprocess with the same limits (`unsafe`). Scores: `code_eval.py`.
 """
 
+import inspect
 import json
 import math
 import os
+import random
+import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
+from typing import Literal
 
 from unmask.errors import UnmaskError
 
-LAYERS = (
-    "nobody",
-    "user_namespace",
-    "network_namespace",
-    "pid_namespace",
-    "ipc_namespace",
-    "mount_namespace",
-    "landlock",
-)
-LONGEST_SOURCE = 1_000_000
+SandboxName = Literal["bubblewrap", "unsafe"]
 TIME_LIMIT = 15.0
 """Processor seconds of a program under test; MBPP's slowest own solution, task 123, took six where this was set."""
-PATIENCE = 3.0
-"""Seconds on the wall that a program may take, for each second of its time limit: waiting is no work."""
-BACKSTOP_SECONDS = 30.0
-_PACKAGE_ROOT = str(Path(__file__).parents[2])
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from unmask.evaluation.sandbox_child import main; "
-    "del sys.path[0]; main()"
-)
-GAP = "The sandbox for model-written programs is incomplete on this system: {}."
-"""The warning for each of `Isolation.gaps`."""
-Details = dict[int, list[tuple[int, dict[str, Any]]]]
-
-
-@dataclass(frozen=True)
-class Isolation:
-    """What protected a program, as found out by doing it."""
-
-    layers: frozenset[str] = frozenset()
-    """Granted layers, names as in LAYERS (Landlock apart)."""
-    landlock: int = 0
-    """Version of Landlock, 0 where there is none."""
-    counts_processes: bool = False
-    """Whether the process limit binds; on root it never does."""
-
-    @property
-    def protects_files(self) -> bool:
-        """Whether the user's files are out of reach for writing, truncating and deleting."""
-        return bool(self.layers & {"nobody", "mount_namespace"}) or self.landlock >= 3
-
-    @property
-    def closes_network(self) -> bool:
-        """Whether no connection can be made; Landlock alone closes TCP only and does not count."""
-        return "network_namespace" in self.layers
-
-    @property
-    def gaps(self) -> list[str]:
-        """What the system did not allow, one clause each; empty when nothing is missing."""
-        missing = {
-            "the user's files can be changed": not self.protects_files,
-            "the network can be reached": not self.closes_network,
-            "other processes of the user can be signalled": not (
-                self.layers & {"nobody", "pid_namespace"} or self.landlock >= 6
-            ),
-            "the number of processes is not limited": not self.counts_processes,
-        }
-        return [gap for gap, is_open in missing.items() if is_open]
+PATIENCE = 3.0  # seconds on the wall for each second of processor time: waiting is no work
+SETUP_SECONDS, TICK_SECONDS, TAIL_BYTES = 30.0, 0.05, 4096
+OPEN_FILES, FILE_BYTES, FOLDER_BYTES, PROCESSES = 128, 32 << 20, 64 << 20, 32
+UNUSED_UIDS = range(61184, 65520)
+"""Ids that systemd hands out for a moment; a program that root starts gets one of them for itself."""
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store", "/etc/alternatives", "/etc/ld.so.cache")
+LIBRARIES = os.environ.get("LD_LIBRARY_PATH", "")
+ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": LIBRARIES}
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+UNSHARED = ("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 
 
 @dataclass(frozen=True)
@@ -95,179 +49,210 @@ class ProgramOutcome:
     passed: bool
     """Only when its last line was reached: leaving early, with whatever exit code, is a failure."""
     reason: str
-    """`passed`, `failed: <exception, signal or how>`, `timeout`, `memory` or `refused: <why>`."""
+    """`passed`, `failed: <exception, signal or how>`, `timeout`, `memory` or `processes`."""
     stdout_tail: str = ""
     """The last 4096 bytes of what it printed, stderr included."""
-    isolation: Isolation = field(default=Isolation(), repr=False)
-    """What protected this run."""
 
 
 def run_program(
-    source: str,
-    timeout: float = 3.0,
-    memory_bytes: int = 1 << 30,
-    *,
-    layers: Collection[str] = LAYERS,
+    source: str, timeout: float = 3.0, memory_bytes: int = 1 << 30, sandbox: SandboxName = "bubblewrap"
 ) -> ProgramOutcome:
-    """Execute `source` as a module of its own, with all `layers` that the system grants.
+    """Execute `source` as a module of its own, for `timeout` seconds of processor time of all its processes.
 
-    `timeout` is in seconds of processor time of all its processes, so that a busy machine fails no program. A
-    program that sleeps instead is ended after PATIENCE times as long. Where the system does not tell processor
-    time, `timeout` is seconds on the wall.
+    A busy machine fails no program thereby; one that sleeps instead is ended after PATIENCE times as long.
     """
     if not (0 < timeout < math.inf and memory_bytes >= 1 << 26):
-        raise UnmaskError(
-            f"A program needs a positive time limit and 64 MiB, not {timeout} s, {memory_bytes} bytes."
+        raise UnmaskError(f"A program needs more than 0 s and 64 MiB, not {timeout} s, {memory_bytes} bytes.")
+    isolated, nonce = sandbox == "bubblewrap", os.urandom(16).hex().encode()
+    uid = random.choice(UNUSED_UIDS) if isolated and os.getuid() == 0 else 0
+    with ExitStack() as stack:
+        program, output = (stack.enter_context(TemporaryFile()) for _ in range(2))
+        program.write(source.encode("utf-8", "surrogatepass"))
+        program.seek(0)
+        ours, theirs = map(stack.enter_context, socket.socketpair())
+        ours.send(nonce + b"\n")
+        folder = "/tmp" if isolated else stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+        arguments = json.dumps([_limits(timeout, memory_bytes, isolated), uid, theirs.fileno()])
+        process = subprocess.Popen(
+            [*(_bwrap(bool(uid)) if isolated else []), sys.executable, "-Iu", "-c", _INSIDE, arguments],
+            stdin=program,
+            stdout=output,
+            stderr=output,
+            cwd="/" if isolated else folder,
+            env=ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
         )
-    if len(source) > LONGEST_SOURCE:
-        return ProgramOutcome(False, f"refused: longer than {LONGEST_SOURCE} characters")
-    with tempfile.TemporaryDirectory(prefix="unmask-", ignore_cleanup_errors=True) as workdir:
-        program = {
-            "source": source,
-            "workdir": workdir,
-            "timeout": timeout,
-            "patience": timeout * PATIENCE,
-            "memory_bytes": memory_bytes,
-            "layers": sorted(layers),
-        }
-        try:
-            answer = _start_child(json.dumps(program), workdir, timeout * PATIENCE + BACKSTOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            return ProgramOutcome(False, "timeout")
-        finally:
-            _reopen(workdir)
-    return _read_report(answer)
+        theirs.close()
+        messages, stopped = _watch(process, ours, timeout, memory_bytes)
+        output.seek(-min(TAIL_BYTES, output.seek(0, os.SEEK_END)), os.SEEK_END)
+        tail = output.read().decode(errors="replace")
+    if messages[0] != b"ready":
+        shown = (tail.strip().splitlines() or ["it gave no reason"])[-1]
+        raise UnmaskError(f"The sandbox for model-written programs could not start: {shown}.")
+    if stopped or nonce in messages:
+        return ProgramOutcome(not stopped, stopped or "passed", tail)
+    # A program can add lines to the messages, none of which makes it pass.
+    code, reasons = process.returncode, [line for line in messages if line[:6] in (b"failed", b"memory")]
+    with suppress(ValueError):
+        reasons += [b"failed: " + signal.Signals(code - 128 if code > 0 else -code).name.encode()]
+    return ProgramOutcome(False, (reasons or [b"failed: exited early"])[0].decode(errors="replace"), tail)
 
 
-def _start_child(program: str, workdir: str, patience: float) -> subprocess.CompletedProcess[str]:
-    with subprocess.Popen(
-        [sys.executable, "-I", "-c", _START, _PACKAGE_ROOT],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=workdir,
-        env=_environment(workdir),
-        start_new_session=True,
-    ) as child:
-        try:
-            stdout, stderr = child.communicate(program, timeout=patience)
-        except BaseException:  # an interrupt too: the kernel then ends what the child has started
-            os.killpg(child.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess([], child.returncode, stdout, stderr)
-
-
-def _environment(workdir: str) -> dict[str, str]:
-    """Nothing of our environment but the folders of shared libraries: tokens and keys stay outside."""
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return {"PATH": os.defpath, "HOME": workdir, "TMPDIR": workdir, "LANG": "C.UTF-8"} | threads | kept
-
-
-def _reopen(workdir: str) -> None:
-    """A program may have locked its own folders; unlock them, so that they can be removed."""
-    Path(workdir).chmod(0o700)
-    for folder, names, _ in os.walk(workdir):
-        for path in (Path(folder, name) for name in names):
-            if not path.is_symlink():
-                with suppress(OSError):
-                    path.chmod(0o700)
-
-
-def _read_report(answer: subprocess.CompletedProcess[str]) -> ProgramOutcome:
-    if answer.returncode < 0:  # only where no pid namespace keeps the program from its supervisor
-        return ProgramOutcome(False, "failed: killed its supervisor")
-    try:
-        report = json.loads(answer.stdout)
-    except ValueError:
-        report = {"ready": None, "reason": (answer.stderr.strip().splitlines() or ["no report"])[-1]}
-    if report["ready"] is None:
-        raise UnmaskError(f"The sandbox for model-written programs could not start: {report['reason']}.")
-    ready = report["ready"]
-    isolation = Isolation(frozenset(ready["layers"]), ready["landlock"], ready["counts_processes"])
-    return ProgramOutcome(report["reason"] == "passed", report["reason"], report["tail"], isolation)
+def _limits(timeout: float, memory_bytes: int, isolated: bool) -> list[tuple[int, int]]:
+    """Hard limits of each process; what all of them use together is watched from outside."""
+    wanted = {resource.RLIMIT_CPU: math.ceil(timeout) + 1, resource.RLIMIT_FSIZE: FILE_BYTES}
+    wanted |= {resource.RLIMIT_NOFILE: OPEN_FILES, resource.RLIMIT_CORE: 0}
+    if sys.platform == "linux":
+        version = [int(part) for part in os.uname().release.split("-")[0].split(".")[:2]]
+        counted_apart = isolated and (os.getuid() == 0 or version >= [5, 14])
+        processes = PROCESSES if counted_apart else 4096  # else all the user's processes count
+        wanted |= {resource.RLIMIT_AS: memory_bytes, resource.RLIMIT_NPROC: processes}
+    hard = {kind: resource.getrlimit(kind)[1] for kind in wanted}
+    return [(kind, min(value, hard[kind]) if hard[kind] >= 0 else value) for kind, value in wanted.items()]
 
 
 @cache
-def isolation() -> Isolation:
-    """What this system grants, found out once by running an empty program."""
-    return run_program("", timeout=10.0).isolation
+def _bwrap(as_root: bool) -> list[str]:
+    """The command in front of the interpreter. Later mounts lie over earlier ones; at last the root is sealed."""
+    bwrap = shutil.which("bwrap") or "bwrap"
+    shown = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=False).stdout
+    version = [int(part) for part in shown.strip().rpartition(" ")[2].split(".") if part.isdigit()]
+    command = [bwrap, "--die-with-parent", "--new-session", "--cap-drop", "ALL", *UNSHARED]
+    # Root takes a user id of its own instead of a namespace: limits on processes bind root in no namespace.
+    if as_root:
+        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-user", *(["--disable-userns"] if version >= [0, 8] else [])]
+    command += [part for name in SYSTEM for part in ("--ro-bind-try", name, name)]
+    command += ["--dir", "/dev", *(part for name in DEVICES for part in ("--dev-bind", name, name))]
+    for name in ("/tmp", "/dev/shm"):
+        command += [*(["--size", str(FOLDER_BYTES)] if version >= [0, 7] else []), "--tmpfs", name]
+    for name in _interpreter_folders():
+        # Parents that bwrap makes unasked only root may enter.
+        parents = [part for parent in reversed(Path(name).parents) for part in ("--dir", str(parent))]
+        command += [*parents, "--ro-bind", name, name]
+    return [*command, "--chdir", "/tmp", "--remount-ro", "/", "--"]
 
 
-def pass_at_k(samples: int, correct: int, k: int) -> float:
-    """Probability that k of the samples, drawn without replacement, hold a correct one (arXiv 2107.03374)."""
-    return 1.0 - math.comb(samples - correct, k) / math.comb(samples, k)
+def _interpreter_folders() -> Iterator[str]:
+    """Where Python and its packages lie; never a folder that holds the user's home or temporary files."""
+    packages = [name for name in sys.path if Path(name).name in ("site-packages", "dist-packages")]
+    real = str(Path(sys.executable).resolve().parents[1])
+    private = [Path(name).resolve() for name in (os.path.expanduser("~"), gettempdir())]  # noqa: PTH111
+    for name in dict.fromkeys([sys.base_prefix, sys.prefix, real, *packages, *LIBRARIES.split(":")]):
+        path = Path(name).resolve()
+        known = path.is_relative_to("/usr") or any(place.is_relative_to(path) for place in private)
+        if name.startswith("/") and path.is_dir() and not known:
+            yield name
 
 
-def code_eval(
-    references: Sequence[str],
-    predictions: Sequence[Sequence[str]],
-    k: Sequence[int] = (1, 10, 100),
-    workers: int = 4,
-    timeout: float = TIME_LIMIT,
-) -> tuple[dict[str, float], Details]:
-    """The result of `evaluate.load("code_eval").compute`: pass@k for every k all problems have samples for.
+def _inside(limits: list[tuple[int, int]], uid: int, verdict: int) -> None:
+    """Limit this process and execute the program on stdin. The new interpreter knows nothing but this text."""
+    import os
+    import resource
+    import sys
+    from types import ModuleType
 
-    The details map each problem's number to (candidate's number, what happened), in order.
-    """
-    if not references or len(references) != len(predictions) or not all(predictions):
-        raise UnmaskError("Code is scored with one test and at least one candidate for every problem.")
-    if not k or min(k) < 1 or workers < 1:
-        raise UnmaskError(f"pass@k needs k and workers of at least 1, not k={list(k)}, workers={workers}.")
-    programs = [
-        (task, number, candidate + "\n" + references[task])
-        for task, candidates in enumerate(predictions)
-        for number, candidate in enumerate(candidates)
-    ]
-    details: Details = {task: [] for task in range(len(references))}
-    with ThreadPoolExecutor(workers) as pool:
-        outcomes = pool.map(lambda program: run_program(program[2], timeout), programs)
-        for (task, number, _), outcome in zip(programs, outcomes, strict=True):
-            result = {"task_id": task, "passed": outcome.passed, "result": outcome.reason}
-            details[task].append((number, result | {"completion_id": number}))
-    totals = [(len(rows), sum(row["passed"] for _, row in rows)) for rows in details.values()]
-    scores = {
-        f"pass@{size}": sum(pass_at_k(n, c, size) for n, c in totals) / len(totals)
-        for size in k
-        if all(n >= size for n, _ in totals)
-    }
-    return scores, details
-
-
-class SandboxedCodeEval:
-    """Has the one method of the hub's metric that lm-eval calls."""
-
-    def compute(
-        self, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int] = (1,)
-    ) -> tuple[dict[str, float], Any]:
-        """pass@k and what happened to each program."""
-        return code_eval(references, predictions, k)
-
-
-@contextmanager
-def sandboxed_metric(tell: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Let task files that are imported meanwhile get the sandbox as `code_eval`.
-
-    lm-eval's files for HumanEval and MBPP ask the hub for the metric `code_eval` while they are imported, and
-    run a program with it at once. There is no setting for another metric, so for the time of that import, and
-    only then, `evaluate.load` hands out the sandbox. Once a file has asked for it, `tell` is called with each
-    thing that this system does not keep programs from.
-    """
-    import evaluate
-
-    original = evaluate.load
-
-    def load(path: str, *arguments: Any, **options: Any) -> Any:
-        if path != "code_eval":
-            return original(path, *arguments, **options)
-        if tell:
-            for gap in isolation().gaps:
-                tell(gap)
-        return SandboxedCodeEval()
-
-    evaluate.load = load
+    source = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for kind, value in limits:
+        resource.setrlimit(kind, (value, value))
+    if uid:
+        for folder in ("/tmp", "/dev/shm"):
+            os.chmod(folder, 0o777)  # noqa: PTH101
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+    os.write(verdict, b"ready\n")
+    # What is needed afterwards is bound first: programs replace functions.
+    write, read, leave, getpid, me = os.write, os.read, os._exit, os.getpid, os.getpid()
+    # Not "__main__", as in the Hugging Face metric: blocks for a command line do not run.
+    module = ModuleType("program")
+    sys.modules["program"], sys.argv = module, ["program"]
+    line = b"memory\n"  # built beforehand: it may be all the memory there is
     try:
-        yield
-    finally:
-        evaluate.load = original
+        exec(compile(source, "<program>", "exec", dont_inherit=True), module.__dict__)
+        line = b""
+    except BaseException as error:
+        if not isinstance(error, MemoryError):
+            line = b"failed: " + type(error).__name__[:80].encode() + b"\n"
+    if getpid() == me:  # a forked copy of the program gets here too
+        write(verdict, line or read(verdict, 64))
+    leave(0)
+
+
+_INSIDE = f"{inspect.getsource(_inside)}\nimport json, sys; _inside(*json.loads(sys.argv[1]))"
+
+
+def _watch(
+    process: "subprocess.Popen[bytes]", verdict: socket.socket, timeout: float, memory_bytes: int
+) -> tuple[list[bytes], str]:
+    """Wait for the end, or bring it about: the lines that came out of the program, and why it was stopped."""
+    verdict.settimeout(TICK_SECONDS)
+    messages, stopped, deadline = b"", "", time.monotonic() + SETUP_SECONDS
+    try:
+        while process.poll() is None and not stopped:
+            with suppress(TimeoutError, ConnectionResetError, subprocess.TimeoutExpired):
+                data = verdict.recv(TAIL_BYTES)
+                if not data:
+                    process.wait(TICK_SECONDS)
+                deadline = deadline if messages else time.monotonic() + timeout * PATIENCE
+                messages = (messages + data)[:TAIL_BYTES]
+            stopped = _excess(_family(process.pid), deadline, timeout, memory_bytes)
+    finally:  # the end of bubblewrap is that of all processes inside
+        for pid in _family(process.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+    with suppress(OSError):
+        messages += verdict.recv(TAIL_BYTES)
+    return messages.split(b"\n"), stopped
+
+
+def _family(pid: int) -> list[int]:
+    """A process, its children, their children, and so on, as far as the system lists them."""
+    members, queue = [], [pid]
+    while queue:
+        members.append(queue.pop())
+        with suppress(OSError):
+            for file in Path(f"/proc/{members[-1]}/task").glob("*/children"):
+                queue += map(int, file.read_text().split())
+    return members
+
+
+def _excess(pids: list[int], deadline: float, timeout: float, memory_bytes: int) -> str:
+    """What these processes, and those of their children that have ended, used too much of, if anything."""
+    ticks = pages = 0
+    for pid in pids:
+        with suppress(OSError, ValueError, IndexError):
+            behind_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            held = Path(f"/proc/{pid}/statm").read_text().split()
+            ticks, pages = ticks + sum(map(int, behind_name[11:15])), pages + int(held[1]) - int(held[2])
+    if time.monotonic() > deadline or ticks > timeout * os.sysconf("SC_CLK_TCK"):
+        return "timeout"
+    is_full = pages * os.sysconf("SC_PAGE_SIZE") > memory_bytes
+    return "memory" if is_full else "processes" if len(pids) > 2 * PROCESSES else ""
+
+
+@cache
+def bubblewrap_problem() -> str | None:
+    """Why bubblewrap cannot be used here, found out once by running an empty program; None where it works."""
+    if shutil.which("bwrap") is None:
+        return "the command bwrap is not installed here"
+    try:
+        run_program("", timeout=10.0)
+    except (UnmaskError, OSError) as error:
+        return f"it does not work here ({str(error).rstrip('.')})"
+    return None
+
+
+def choose_sandbox(allow_unsafe: bool = False) -> SandboxName:
+    """How programs run here: in bubblewrap where it works, unprotected only where that is allowed."""
+    problem = bubblewrap_problem()
+    if problem and not allow_unsafe:
+        raise UnmaskError(
+            f"Programs that the model writes run in bubblewrap, but {problem}; install the package bubblewrap where "
+            "namespaces are permitted, or add --allow-unsafe-code to run programs without isolation."
+        )
+    return "unsafe" if problem else "bubblewrap"

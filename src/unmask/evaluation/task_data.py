@@ -19,7 +19,8 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import EMBEDDED_TASKS, PYTHON_SEED, Source, members_of
-from unmask.evaluation.sandbox import sandboxed_metric
+from unmask.evaluation.code_eval import sandboxed_metric
+from unmask.evaluation.sandbox import SandboxName, choose_sandbox
 from unmask.evaluation.task_files import check_names, local_files, write_definitions
 from unmask.model.hub import HUB_ID, WANTED
 from unmask.store.redaction import redacted
@@ -49,6 +50,8 @@ class Loaded:
     """lm-eval's tasks and groups."""
     sizes: dict[str, int]
     """Samples of each task."""
+    sandbox: SandboxName | None = None
+    """How the programs that the model writes are going to run; None where no task runs any."""
 
 
 def load_tasks(
@@ -56,6 +59,7 @@ def load_tasks(
     data: Path | None = None,
     limit: int | None = None,
     allow_code: bool = False,
+    allow_unsafe_code: bool = False,
     revisions: Mapping[str, str] | None = None,
 ) -> Loaded:
     """Load the tasks, or say in one sentence why one of them cannot be evaluated."""
@@ -64,22 +68,28 @@ def load_tasks(
     if limit is not None and limit < 1:
         raise UnmaskError(f"--limit is {limit}; it must be at least 1, or left out for all samples.")
     for source in members:
-        if source.runs_code and not allow_code:
+        if source.runs_code and not (allow_code or allow_unsafe_code):
             raise UnmaskError(
-                f"{source.name} runs programs that the model writes; add --allow-code to let them run in the sandbox."
+                f"{source.name} runs programs that the model writes; add --allow-code to let them run in a sandbox."
             )
         if data is not None and source.stock:
             local_files(source, data)
     if any(source.name == "ifeval" for source in members):
         _find_sentence_model(data)
-    built = _load(wanted, members, data, revisions)
+    runs_code = any(source.runs_code for source in members)
+    sandbox = choose_sandbox(allow_unsafe_code) if runs_code else None
+    built = _load(wanted, members, data, revisions, allow_unsafe_code)
     sizes = {task.task_name: len(task.eval_docs) for task in tasks_of(built)}
     _check_limit(limit, sizes)
-    return Loaded(tuple(wanted), built, sizes)
+    return Loaded(tuple(wanted), built, sizes, sandbox)
 
 
 def _load(
-    wanted: list[str], members: list[Source], data: Path | None, revisions: Mapping[str, str] | None
+    wanted: list[str],
+    members: list[Source],
+    data: Path | None,
+    revisions: Mapping[str, str] | None,
+    allow_unsafe_code: bool,
 ) -> list[Any]:
     from lm_eval.tasks import TaskManager
 
@@ -88,7 +98,7 @@ def _load(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unmask-tasks-")))
         stack.enter_context(quiet())
         if any(source.runs_code for source in members):
-            stack.enter_context(sandboxed_metric())
+            stack.enter_context(sandboxed_metric(allow_unsafe_code))
         write_definitions(wanted, folder, data, revisions)
         if hub:
             check_hub(members)

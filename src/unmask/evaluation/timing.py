@@ -63,12 +63,11 @@ def time_all(
     options: Options,
     identity: Mapping[str, Any],
     progress: Callable[[int, int], None],
-    allow_code: bool = False,
 ) -> TimingResult:
     """Run all configurations by turns and compare them with the control."""
     task, rounds = identity["task"], identity["repeats"]
     lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
-    path, requests = collect(lm, loaded, options, allow_code)
+    path, requests = collect(lm, loaded, options)
     configurations = {
         name: ConfigurationRounds(_runner(path, lm, requests, settings, task))
         for name, settings in identity["configurations"].items()

@@ -65,7 +65,7 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
         lock.revision,
     )
     result: AnyResult = (
-        _timing(identity, worker, engine, loaded, attempt)
+        _timing(identity, engine, loaded, attempt)
         if identity["kind"] == "timing"
         else _accuracy(identity, worker, engine, loaded, attempt, run)
     )
@@ -104,7 +104,14 @@ def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Load
     """The loaded tasks, whose samples must be those that the identity names."""
     task = identity["task"]
     data = Path(worker.data) if worker.data else None
-    loaded = load_tasks([task["name"]], data, task["limit"], worker.allow_code, lock.datasets or None)
+    loaded = load_tasks(
+        [task["name"]],
+        data,
+        task["limit"],
+        worker.allow_code,
+        bool(worker.allow_unsafe_code),
+        lock.datasets or None,
+    )
     check_lock(lock, find_checkpoint(worker.checkpoint, lock.revision), loaded)
     if lock.weights != identity["weights"] or any(
         lock.tasks.get(name) != digest for name, digest in task["rows_sha256"].items()
@@ -146,16 +153,14 @@ def _accuracy(
         batch_size=worker.batch_size,
         journal=Journal(run.answers(), keep, attempt.progress),
     )
-    evaluation = evaluate(lm, loaded, _options(task, task["generation"]), worker.allow_code)
+    evaluation = evaluate(lm, loaded, _options(task, task["generation"]))
     attempt.write_samples(samples_of(evaluation, lm, task["metric"]))
     return result_of(evaluation, lm, task["name"], task["metric"])
 
 
-def _timing(
-    identity: dict[str, Any], worker: WorkerSettings, engine: Any, loaded: Loaded, attempt: Attempt
-) -> TimingResult:
+def _timing(identity: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt) -> TimingResult:
     options = _options(identity["task"], {})
-    return time_all(engine, loaded, options, identity, attempt.progress, worker.allow_code)
+    return time_all(engine, loaded, options, identity, attempt.progress)
 
 
 def decode_settings(values: dict[str, Any]) -> DecodeSpec:

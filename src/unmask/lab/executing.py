@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Literal, Unpack
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.lab.planning import Plan, Selection, SweepRun, freeze, plan, still_to_do, sweep_runs, write_down
+from unmask.lab.planning import (
+    Plan,
+    Selection,
+    SweepRun,
+    freeze,
+    plan,
+    still_to_do,
+    sweep_runs,
+    unknown_jobs,
+    write_down,
+)
 from unmask.lab.recipes import Message
-from unmask.lab.runs import job_words
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
 from unmask.launch.slurm import submit
 from unmask.spec.sweep import task_label
@@ -31,7 +40,8 @@ if TYPE_CHECKING:
 
 QUEUE_PAUSE = 5.0
 """Seconds between two looks at a queue that is waited for."""
-UNDER_WAY = ("pending", "running")
+UNDER_WAY = ("pending", "running", "unknown")
+"""States of runs that a queue may still work on."""
 Place = Literal["local", "slurm"]
 
 
@@ -80,6 +90,11 @@ class SweepOutcome:
             if run.status == "failed" or (run.id in self.started and run.status in cut_off)
         ]
 
+    @property
+    def unknown(self) -> list[SweepRun]:
+        """Runs that were left alone because SLURM does not answer for their jobs."""
+        return [run for run in self.runs if run.status == "unknown" and run.id not in self.started]
+
     def record(self, run: SweepRun) -> IndexRecord | None:
         """The extract of a run's result, retracted ones left out."""
         record = self.records.get(run.folder.name)
@@ -126,9 +141,11 @@ def run(
 ) -> SweepOutcome:
     """Execute the runs of a recipe that have no result yet, and wait for them; on SLURM they are only submitted.
 
-    `selection` is what `lab.plan` takes: tasks, configurations, limit, store, force, retry_failed. With `canary=N`
-    N rows of a few configurations come first, and the rest starts only if the guards find nothing invalid. A
-    KeyboardInterrupt stops the workers and leaves a store that the same call goes on from.
+    `selection` is what `lab.plan` takes: tasks, configurations, limit, store, force, retry_failed, assume_gone. With
+    `canary=N` N rows of a few configurations come first, and the rest starts only if the guards find nothing
+    invalid. Runs whose jobs SLURM does not answer for are left alone unless `assume_gone` is set.
+
+    A KeyboardInterrupt stops the workers and leaves a store that the same call goes on from.
 
         >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=show)      # doctest: +SKIP
         >>> [(run.label, run.status) for run in done.runs]                            # doctest: +SKIP
@@ -182,6 +199,8 @@ class _Execution:
             yield from self._try_canary(self._canary)
             self._plan = self._plan.again()
         to_do = self._plan.to_do
+        if self._plan.unknown:
+            yield Message(self._plan.unknown)
         # Results that are about to be set aside, or to be added, must not change what is predicted.
         self._forecast = self._plan.forecast if self._on == "local" else None
         for each in to_do:
@@ -199,7 +218,7 @@ class _Execution:
         return SweepOutcome(
             self._plan.experiment,
             store,
-            tuple(sweep_runs(store, planned, job_words(store, [self._plan.experiment]))),
+            tuple(sweep_runs(store, planned, self._plan.jobs())),
             tuple(each.id for each in self._plan.to_do),
             listing(store).records,
             self._forecast,
@@ -214,14 +233,16 @@ class _Execution:
         store, opened = self._plan.store, self._plan.opened
         small, sentence = canary_runs(self._plan, rows)
         yield Message(sentence)
-        runs = sweep_runs(store, small)
+        runs = sweep_runs(store, small, self._plan.jobs())
+        if refusal := unknown_jobs(runs):
+            raise UnmaskError(refusal)
         freeze(store, opened, runs)
         if to_do := still_to_do(runs, retry_failed=True):
             if self._on == "slurm":
                 yield from self._submit(to_do)
-                yield from self._wait_for(to_do)
             else:
                 yield from self._run_here(to_do)
+        yield from self._wait_for(runs)
         yield from map(Message, judge(opened.recipe, sweep_runs(store, small)))
 
     def _run_here(self, runs: Sequence[SweepRun]) -> Events:
@@ -246,8 +267,12 @@ class _Execution:
     def _wait_for(self, runs: Sequence[SweepRun]) -> Events:
         """Wait until none of these runs waits or is under way any more."""
         store, planned = self._plan.store, [each.planned for each in runs]
+        silent = False
         while True:
-            now = sweep_runs(store, planned, job_words(store, [self._plan.experiment]))
+            now = sweep_runs(store, planned, self._plan.jobs())
+            if (sentence := unknown_jobs(now)) and not silent:
+                yield Message(f"{sentence} Until it answers, they are waited for.")
+            silent = sentence is not None
             if not any(each.status in UNDER_WAY for each in now):
                 return
             yield Waiting(tuple(now))

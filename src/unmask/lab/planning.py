@@ -12,15 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
-from unmask.lab.runs import StorePlace, job_words, open_store
+from unmask.lab.runs import StorePlace, open_store, submitted_jobs
 from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.run_folder import RunFolder, WorkerSettings
-from unmask.store.state import Jobs, State, state_of
+from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
 
 if TYPE_CHECKING:
@@ -73,6 +75,8 @@ class Plan:
     force: tuple[str, ...] | None = None
     """Configurations (patterns) whose present results are to be set aside; None where nothing is forced."""
     retry_failed: bool = False
+    assume_gone: bool = False
+    """Whether jobs that SLURM does not answer for count as ended."""
     device: str | None = None
     """The device whose roofline the ceilings are taken from; None takes the recipe's kind of device."""
 
@@ -96,18 +100,30 @@ class Plan:
         planned = [run.planned for run in self.to_do]
         return forecast(self.opened.recipe, self.lock, planned, self.store)
 
+    @property
+    def unknown(self) -> str | None:
+        """A sentence on the runs that are left alone because SLURM does not answer for their jobs."""
+        return unknown_jobs(self.runs)
+
     def rows(self, run: SweepRun) -> int:
         """Rows that a run asks."""
         return rows_asked(run.planned, self.lock)
 
     def again(self) -> "Plan":
         """The same plan with the states of this moment."""
-        runs = sweep_runs(self.store, [run.planned for run in self.runs], job_words(self.store))
+        runs = sweep_runs(self.store, [run.planned for run in self.runs], self.jobs())
         if self.force is None:
             to_do = still_to_do(runs, self.retry_failed)
         else:
             to_do = chosen_again(runs, self.force)
         return replace(self, runs=tuple(runs), to_do=tuple(to_do))
+
+    def jobs(self) -> Jobs:
+        """The jobs of submitted runs as SLURM knows them at this moment."""
+        jobs = submitted_jobs(self.store)
+        if not self.assume_gone:
+            return jobs
+        return {run: replace(job, word="") if job.word == UNKNOWN else job for run, job in jobs.items()}
 
 
 class Selection(TypedDict, total=False):
@@ -125,6 +141,8 @@ class Selection(TypedDict, total=False):
     """Configurations (patterns, "*" for all) to execute again; their present results are set aside."""
     retry_failed: bool
     """Whether failed runs are to be executed again."""
+    assume_gone: bool
+    """Whether jobs that SLURM does not answer for count as ended; else their runs are left alone."""
 
 
 def plan(
@@ -154,7 +172,8 @@ def plan(
     force = None if selection.get("force") is None else _names(selection.get("force") or ())
     runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
     retry_failed = selection.get("retry_failed", False)
-    return Plan(opened, lock, store, runs, (), force, retry_failed, device).again()
+    assume_gone = selection.get("assume_gone", False)
+    return Plan(opened, lock, store, runs, (), force, retry_failed, assume_gone, device).again()
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -184,7 +203,21 @@ def chosen_again(runs: Sequence[SweepRun], names: Sequence[str]) -> list[SweepRu
     for run in chosen:
         if run.status in ("running", "pending"):
             raise UnmaskError(f"{run.label} is {run.status}; cancel it with `unmask cancel {run.id}` first.")
+    if sentence := unknown_jobs(chosen):
+        raise UnmaskError(sentence)
     return chosen
+
+
+def unknown_jobs(runs: Iterable[SweepRun]) -> str | None:
+    """A sentence on the runs of jobs that SLURM does not answer for, or None without such runs."""
+    unknown = _once(run for run in runs if run.status == "unknown")
+    if not unknown:
+        return None
+    jobs = ", ".join(dict.fromkeys(str(run.state.job).split("_")[0] for run in unknown))
+    return (
+        f"SLURM does not answer for {len(unknown)} submitted runs (jobs {jobs}), so they are not started again; "
+        "try later, or use --assume-gone if you know that these jobs have ended."
+    )
 
 
 def _once(runs: Iterable[SweepRun]) -> list[SweepRun]:
@@ -240,5 +273,6 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
             batch_size=evaluation.batch_size,
             device=evaluation.device,
             allow_code=evaluation.allow_code,
+            allow_unsafe_code=evaluation.allow_unsafe_code or msgspec.UNSET,
         )
         store.run(run.planned.identity, worker)

@@ -6,9 +6,9 @@ Knows run folders, the processes of this machine, and what SLURM says of submitt
 
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -17,10 +17,17 @@ from unmask.errors import UnmaskError
 from unmask.launch import job_states
 from unmask.launch.local import LOG
 from unmask.launch.queue_state import cancel as cancel_jobs
-from unmask.store.experiments import Experiment, Member, experiment_names, read_experiment, read_jobs
+from unmask.store.experiments import (
+    Experiment,
+    Member,
+    experiment_names,
+    names_with_jobs,
+    read_experiment,
+    read_jobs,
+)
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
-from unmask.store.state import State, state_of, states
+from unmask.store.state import PENDING, RUNNING, UNKNOWN, State, SubmittedJob, state_of, states
 from unmask.store.store import Store
 
 MISSING = State("missing")
@@ -33,29 +40,44 @@ def open_store(store: StorePlace) -> Store:
     return store if isinstance(store, Store) else Store.at(store)
 
 
-def submitted(store: Store, experiments: Iterable[str] | None = None) -> dict[str, str]:
-    """The newest job of every run that was submitted, by run id."""
-    return {
-        str(line["run"]): str(line["job"])
-        for name in (experiment_names(store) if experiments is None else experiments)
-        for line in read_jobs(store, name)
-        if "run" in line and "job" in line
-    }
-
-
-def job_words(store: Store, experiments: Iterable[str] | None = None) -> dict[str, str]:
-    """SLURM's word for the job of every unfinished run; empty where nothing was submitted."""
-    jobs = submitted(store, experiments)
-    folders = {name.rpartition("-")[2]: name for name in store.names()} if jobs else {}
+def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
+    """The job of every unfinished run that was submitted, with SLURM's word for it; empty without submissions."""
+    newest = _newest_jobs(store)
+    folders = {name.rpartition("-")[2]: store.runs_folder / name for name in store.names()} if newest else {}
     unfinished = {
-        run: job
-        for run, job in jobs.items()
-        if run in folders and not (store.runs_folder / folders[run] / "result.json").exists()
+        run: ids
+        for run, ids in newest.items()
+        if run in folders and not (folders[run] / "result.json").exists()
     }
     if not unfinished:
         return {}
-    queue = job_states(unfinished.values())
-    return {run: queue[job].state for run, job in unfinished.items() if queue[job].phase != "vanished"}
+    queue = job_states(job for ids in unfinished.values() for job in ids)
+    words = {job: "" if state.phase == "vanished" else state.state for job, state in queue.items()}
+    return {
+        run: _liveliest([SubmittedJob(job, words[job]) for job in ids], RunFolder(folders[run]))
+        for run, ids in unfinished.items()
+    }
+
+
+def _newest_jobs(store: Store) -> dict[str, list[str]]:
+    """The newest job of every run in each experiment that submitted it."""
+    newest: dict[str, list[str]] = {}
+    for name in names_with_jobs(store):
+        lines = (line for line in read_jobs(store, name) if "run" in line and "job" in line)
+        for run, job in {str(line["run"]): str(line["job"]) for line in lines}.items():
+            newest.setdefault(run, []).append(job)
+    return newest
+
+
+def _liveliest(jobs: Sequence[SubmittedJob], run: RunFolder) -> SubmittedJob:
+    """The one that may still work on the run, where two experiments have submitted it."""
+    attempts = run.attempts()
+    if attempts and attempts[-1].failure() is not None:
+        # The end of this job is known from its own files, whatever SLURM says.
+        ids = attempts[-1].record().slurm
+        ended = f"{ids['array_job']}_{ids['array_task']}" if ids.get("array_job") else ids.get("job")
+        jobs = [replace(job, word="") if job.word == UNKNOWN and job.id == ended else job for job in jobs]
+    return max(jobs, key=lambda job: (job.word in RUNNING, job.word in PENDING, job.word == UNKNOWN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +105,7 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
     """
     place = open_store(store)
     chosen = [experiment_of(place, name) for name in experiments or experiment_names(place)]
-    standing = dict(states(place, job_words(place, [each.name for each in chosen])))
+    standing = dict(states(place, submitted_jobs(place)))
     return [
         ExperimentStatus(
             each.name,
@@ -142,11 +164,11 @@ def cancel(*names: str, store: StorePlace = None) -> Cancelled:
     """
     place = open_store(store)
     runs = {run.id: run for name in names for run in _runs_of(place, name)}
-    jobs, words = submitted(place), job_words(place)
-    queued = [jobs[run] for run in runs if run in jobs and run in words]
+    jobs = {run: job.id for run, job in submitted_jobs(place).items() if job.word}
+    queued = [jobs[run] for run in runs if run in jobs]
     if queued:
         cancel_jobs(queued)
-    stopped = [run for run in runs.values() if run.id not in words and _stop(run)]
+    stopped = [run for run in runs.values() if run.id not in jobs and _stop(run)]
     return Cancelled(len(queued), len(stopped))
 
 
@@ -179,13 +201,17 @@ def _stop_worker(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
 
 
-def retract(run: str, reason: str, *, store: StorePlace = None) -> Path:
-    """Keep an invalid result out of every table from now on; it stays on record with the reason.
+def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace = None) -> Path:
+    """Keep an invalid result out of every table from now on; it stays on record with the reason. `undo` takes it back.
 
     >>> lab.retract("f91f72e0", "the GPU was shared with another job")    # doctest: +SKIP
+    >>> lab.retract("f91f72e0", undo=True)    # doctest: +SKIP
     """
     folder = open_store(store).open(run)
-    folder.retract(reason)
+    if undo:
+        folder.take_back_retraction()
+    else:
+        folder.retract(reason)
     return folder.folder
 
 

@@ -5,8 +5,10 @@ Knows the client programs only, so that `unmask status` is quick. What a job has
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,8 +37,12 @@ class JobState:
     """Exit code and signal, such as `1:0`."""
 
 
-def job_states(job_ids: Iterable[str], seconds: float = SECONDS) -> dict[str, JobState]:
-    """The state of every job; never raises, since status must work without a cluster."""
+def job_states(job_ids: Iterable[str], seconds: float | None = None) -> dict[str, JobState]:
+    """The state of every job; never raises, since status must work without a cluster.
+
+    A client program that does not answer within `seconds` (SECONDS without it) has not answered.
+    """
+    seconds = SECONDS if seconds is None else seconds
     wanted = list(dict.fromkeys(job_ids))
     known: dict[str, JobState] = {}
     silent: set[str] = set()
@@ -74,9 +80,18 @@ def _ask_sacct(ids: Sequence[str], seconds: float) -> dict[str, JobState] | None
 
 def _ask_squeue(ids: Sequence[str], seconds: float) -> dict[str, JobState] | None:
     answer = _run(["squeue", "-r", "-h", "-t", "all", "-o", "%i|%T|%r|%N|", "-j", ",".join(ids)], seconds)
-    if answer is not None and "Invalid job id" in answer.stderr:
+    if answer is None or "Invalid job id" not in answer.stderr:
+        return _states(answer)
+    if len(ids) == 1:
         return {}
-    return _states(answer)
+    # One id that is no longer known says nothing of the others.
+    states: dict[str, JobState] = {}
+    for each in ids:
+        state = _ask_squeue([each], seconds)
+        if state is None:
+            return None
+        states.update(state)
+    return states
 
 
 def _states(answer: subprocess.CompletedProcess[str] | None) -> dict[str, JobState] | None:
@@ -135,9 +150,20 @@ def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[
         if not name.startswith(("SQUEUE_", "SACCT_", "SCANCEL_"))
     }
     environment["SLURM_BITSTR_LEN"] = "0"  # or long lists of array tasks are cut short
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, env=environment, check=False
+        program = subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
+    with program:
+        try:
+            output, errors = program.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            # Where the program is a script, what it started would keep the pipes open.
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, program.returncode, output, errors)

@@ -43,7 +43,7 @@ class Adaptive:
         calm = [
             layer
             for layer, drift in enumerate(view.drift)
-            if drift <= self.max_drift and view.ages[layer] < self.cap
+            if drift <= self.max_drift and (age := view.ages[layer]) is not None and age < self.cap
         ]
         calm.sort(key=lambda layer: view.drift[layer])
         return set(calm[: int(self.budget * view.layers)])

@@ -42,5 +42,6 @@ class Combine:
 
     def plan(self, view: StepView) -> StepPlan:
         """The layer policy's plan on the rows that trim leaves."""
-        plan = self.layers.plan(view)
-        return plan if plan.replays_everything else replace(plan, rows=self.rows.plan(view).rows)
+        rows = self.rows.plan(view).rows
+        plan = self.layers.plan(view if rows is None else view.narrowed((*rows.always, *rows.among)))
+        return plan if plan.replays_everything else replace(plan, rows=rows)

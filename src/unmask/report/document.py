@@ -77,6 +77,14 @@ class TaskPart:
         return self.group.experiment.control if self.control is None else None
 
     @property
+    def control_retracted(self) -> bool:
+        """Whether the control has no result here because it was retracted."""
+        return any(
+            (run.configuration, run.task, run.limit) == (self.awaited, self.group.task, self.group.limit)
+            for run in self.group.experiment.retracted
+        )
+
+    @property
     def generates(self) -> bool:
         """Whether the task generates tokens; otherwise it scores options."""
         return any(line.entry.tokens for line in self.lines)

@@ -102,7 +102,8 @@ def _task(task: TaskPart, heading: str) -> Iterator[str]:
 def _control(task: TaskPart) -> str:
     if task.control is not None:
         return task.control.configuration
-    return f"{task.awaited} (no result yet)" if task.awaited else "none"
+    state = "retracted" if task.control_retracted else "no result yet"
+    return f"{task.awaited} ({state})" if task.awaited else "none"
 
 
 def _meanings(part: ExperimentPart) -> str:

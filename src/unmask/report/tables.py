@@ -82,6 +82,11 @@ def _speedup(line: TableLine) -> Cell:
     return Cell(times(line.speedup.value), line.speedup.bounds, line.speedup.value)
 
 
+def _programs(line: TableLine) -> Cell:
+    ran = {"bubblewrap": "isolated", "unsafe": "unsafe"}.get(line.entry.sandbox or "", MISSING)
+    return Cell(ran, "", ran)
+
+
 def _is_paired(task: TaskPart) -> bool:
     return any(line.loss is not None and line.loss.paired for line in task.lines)
 
@@ -187,6 +192,14 @@ COLUMNS = (
         explanation="Median of ratios in the same round, 95 % interval.",
         cell=_speedup,
         applies=_is_timed,
+        brief=True,
+    ),
+    Column(
+        heading="Programs",
+        explanation="How the programs that the model wrote ran: isolated in bubblewrap, or unsafe, as plain processes.",
+        cell=_programs,
+        applies=lambda task: any(line.entry.sandbox for line in task.lines),
+        is_number=False,
         brief=True,
     ),
     Column(

@@ -276,7 +276,7 @@ class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):
     budget: float = 0.5
     """Largest share of the layers that one step may reuse; those that moved least come first."""
     cap: int = 2
-    """Largest number of consecutive steps that a layer may be reused."""
+    """Steps after its refresh during which a feature may be put back; the oldest row that is fed counts."""
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""

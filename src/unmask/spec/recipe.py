@@ -54,6 +54,9 @@ class EvaluationSpec(Part, frozen=True, kw_only=True):
     chat: bool = False
     system_instruction: str | None = None
     allow_code: bool = False
+    """Whether tasks may run programs that the model writes, in bubblewrap."""
+    allow_unsafe_code: bool = False
+    """Whether they may run without isolation where bubblewrap does not work."""
     data: str | None = None
     """Folder with local data, relative to the recipe; None takes the hub."""
     device: str | None = None

@@ -17,7 +17,7 @@ from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe, TaskSpec, TimingSpec
 
 SCHEMA = 1
-ENGINE_REVISION = 2
+ENGINE_REVISION = 3
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Decode settings that, when they are given, win over what tasks ask for, and lm-eval's names for them."""

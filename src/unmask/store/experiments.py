@@ -142,6 +142,11 @@ def append_jobs(store: Store, name: str, jobs: Iterable[Mapping[str, Any]]) -> N
     write_atomically(file, b"".join(canonical(job) + b"\n" for job in jobs))
 
 
+def names_with_jobs(store: Store) -> list[str]:
+    """Names under which jobs were submitted; a canary's are there before the experiment is written down."""
+    return sorted({path.parent.name for path in (store.root / "experiments").glob("*/jobs*")})
+
+
 def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
     """All jobs in the order of their submission; a line that was cut short is passed over."""
     folder = _jobs_folder(store, name)

@@ -375,7 +375,9 @@ class AccuracyResult(RunResult, frozen=True, kw_only=True, tag="accuracy"):
     model: Model = Model()
     """Model and settings, as the worker had them."""
     sandbox_gaps: list[str] | None = None
-    """What model-written programs were not kept from on this machine; null where none were run."""
+    """What model-written programs were not kept from; only in results from before `sandbox`."""
+    sandbox: Literal["bubblewrap", "unsafe"] | msgspec.UnsetType = msgspec.UNSET
+    """How model-written programs ran: in bubblewrap, or as plain processes; absent where none were run."""
 
 
 class TimingResult(RunResult, frozen=True, kw_only=True, tag="timing"):

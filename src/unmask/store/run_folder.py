@@ -52,7 +52,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     device: str | None = None
     """Device for the model; null takes the best that the machine has."""
     allow_code: bool = False
-    """Whether programs that the model writes may be executed."""
+    """Whether programs that the model writes may be executed, in bubblewrap."""
+    allow_unsafe_code: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether they may be executed without isolation where bubblewrap does not work; absent where they may not."""
 
 
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +156,13 @@ class RunFolder:
         )
         if not publish_once(self.folder / "retracted.json", retraction):
             raise UnmaskError(f"{self.name} was retracted before; its reason is in retracted.json.")
+
+    def take_back_retraction(self) -> None:
+        """Let the result count again."""
+        try:
+            (self.folder / "retracted.json").unlink()
+        except FileNotFoundError:
+            raise UnmaskError(f"{self.name} is not retracted, so there is nothing to take back.") from None
 
     def retraction(self) -> Retraction | None:
         """Reason and time of a retraction; a damaged one still retracts."""

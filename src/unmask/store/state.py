@@ -6,7 +6,7 @@ looked up; one elsewhere counts as living while its heartbeat is young.
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from unmask.errors import UnmaskError
@@ -16,9 +16,7 @@ from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
-Status = Literal["done", "retracted", "running", "pending", "interrupted", "failed", "missing"]
-Jobs = Mapping[str, str]
-"""Run id to the scheduler's word for its job, such as RUNNING or PENDING."""
+Status = Literal["done", "retracted", "running", "pending", "interrupted", "failed", "missing", "unknown"]
 
 HEARTBEAT_SECONDS = 120.0
 RUNNING = {"RUNNING", "COMPLETING", "RESIZING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"}
@@ -31,9 +29,23 @@ PENDING = {
     "RESV_DEL_HOLD",
     "SPECIAL_EXIT",
 }
-SILENT = {"", "UNKNOWN"}
-"""The scheduler was not asked or did not answer."""
+UNKNOWN = "UNKNOWN"
+"""The word for a job on which the scheduler did not answer."""
+SILENT = {"", UNKNOWN}
 NO_RESULT = "stopped without a result; `unmask run` goes on from there"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """The job of a run, and what the scheduler says of it."""
+
+    id: str
+    word: str
+    """Such as RUNNING or PENDING; empty where the scheduler answers but no longer knows the job."""
+
+
+Jobs = Mapping[str, SubmittedJob]
+"""The job of every run that was submitted, by the run's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +54,15 @@ class State:
 
     status: Status
     reason: str | None = None
-    """Why it failed or was retracted."""
+    """Why it failed, was retracted, or is not known."""
     attempt: str | None = None
     """Number of the newest attempt."""
     host: str | None = None
     done: int | None = None
     total: int | None = None
     """Answers of the newest attempt, as its file `progress` says."""
+    job: str | None = None
+    """The job that the scheduler did not answer for."""
 
 
 def states(store: Store, jobs: Jobs | None = None, now: float | None = None) -> Iterator[tuple[str, State]]:
@@ -81,13 +95,18 @@ def _finished(retraction: str | None, attempt: str | None, host: str | None) -> 
 
 def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
     attempts = run.attempts()
-    word = jobs.get(run.id, "").split(" ")[0].rstrip("+").upper()
+    job = jobs.get(run.id)
+    word = "" if job is None else job.word.split(" ")[0].rstrip("+").upper()
     if not attempts:
+        if job is not None and word == UNKNOWN:
+            return _unknown(job)
         return State("running" if word in RUNNING else "pending" if word in PENDING else "missing")
     for attempt in reversed(attempts):
         if attempt.failure() is None and _is_alive(attempt, word, now):
             return _with_attempt("running", None, attempt)
     newest = attempts[-1]
+    if job is not None and word == UNKNOWN:
+        return _unknown(job, newest)
     failure = newest.failure()
     if word in RUNNING or word in PENDING:
         return _with_attempt("running" if word in RUNNING else "pending", None, newest)
@@ -106,6 +125,12 @@ def _is_alive(attempt: Attempt, word: str, now: float | None) -> bool:
     beat = attempt.last_beat()
     # Clocks of two machines differ both ways, and one may have been set back.
     return beat is not None and abs((time.time() if now is None else now) - beat) < HEARTBEAT_SECONDS
+
+
+def _unknown(job: SubmittedJob, attempt: Attempt | None = None) -> State:
+    reason = f"SLURM does not answer for job {job.id}, which may wait, run or have ended"
+    state = State("unknown", reason) if attempt is None else _with_attempt("unknown", reason, attempt)
+    return replace(state, job=job.id)
 
 
 def _with_attempt(status: Status, reason: str | None, attempt: Attempt) -> State:

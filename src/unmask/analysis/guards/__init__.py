@@ -19,6 +19,7 @@ GUARDS: tuple[Guard, ...] = (
     answers.damaged_rows,
     answers.stale_accuracy,
     answers.collapse,
+    answers.cut_off,
     claims.beyond_ceiling,
     claims.too_few_samples,
     speed.speed_and_ledger,

@@ -3,6 +3,7 @@
 Knows results and their rows on disk. Speeds are in `speed.py`, criteria and claims in `claims.py`.
 """
 
+from collections.abc import Sequence
 from itertools import combinations
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
@@ -96,7 +97,7 @@ def _row_count(entry: ConfigurationResult) -> str:
 )
 def nothing_skipped(table: Table) -> list[Finding]:
     """Look for ledgers without any reuse."""
-    findings = []
+    idle: dict[tuple[str, str, str | None], list[Measured]] = {}
     results: list[Measured] = [*table.entries, *table.timings]
     for result in results:
         if not acts(result) or reuse_fraction(result) != 0:
@@ -105,16 +106,22 @@ def nothing_skipped(table: Table) -> list[Finding]:
             part.inactive for part in result.effect.values() if isinstance(part, Effect) and part.inactive
         ]
         where = "timing on " if isinstance(result, ConfigurationTiming) else ""
-        said = f": {reasons[0]}" if reasons else ", and its record does not say why"
-        findings.append(
-            nothing_skipped.finding(
-                "warning" if reasons else "invalid",
-                f"{where}{result.task}: {result.configuration} skipped no layer work at all{said}.",
-                result,
-                [result],
-            )
+        key = (result.experiment, f"{where}{result.task}", reasons[0] if reasons else None)
+        idle.setdefault(key, []).append(result)
+    return [
+        nothing_skipped.finding(
+            "warning" if reason else "invalid",
+            f"{place}: {_names(concerned)} skipped no layer work at all"
+            f"{f': {reason}' if reason else ', and the record does not say why'}.",
+            concerned[0],
+            concerned,
         )
-    return findings
+        for (_, place, reason), concerned in idle.items()
+    ]
+
+
+def _names(results: Sequence[Measured]) -> str:
+    return join_words(dict.fromkeys(result.configuration for result in results))
 
 
 @guard(
@@ -316,36 +323,90 @@ def collapse(table: Table) -> list[Finding]:
         control = control_of(group)
         if control is None:
             continue
-        for entry in group.entries:
-            if entry is not control:
-                findings += _length(group, control, entry) + _ends(group, control, entry)
+        others = [entry for entry in group.entries if entry is not control]
+        findings += _lengths(group, control, others) + _ends(group, control, others)
     return findings
 
 
-def _length(group: TaskResults, control: ConfigurationResult, entry: ConfigurationResult) -> list[Finding]:
-    if not (control.tokens and entry.tokens and control.rows and entry.rows):
-        return []
-    before, after = control.tokens / control.rows, entry.tokens / entry.rows
-    ratio = after / before
-    if SHORTER <= ratio <= LONGER:
-        return []
-    severity: Severity = "invalid" if ratio >= MUCH_LONGER else "warning"
-    sentence = (
-        f"{group.name}: {entry.configuration} wrote {after:.0f} tokens a row, {control.configuration} {before:.0f} "
-        f"({ratio:.2f}x): its tokens/s cannot be compared."
-    )
-    return [collapse.finding(severity, sentence, group, [entry])]
+def _lengths(
+    group: TaskResults, control: ConfigurationResult, entries: list[ConfigurationResult]
+) -> list[Finding]:
+    known = [entry for entry in entries if control.tokens and entry.tokens and control.rows and entry.rows]
+    before = (control.tokens or 0) / (control.rows or 1)
+    by_severity: dict[Severity, list[tuple[ConfigurationResult, float]]] = {}
+    for entry in known:
+        after = (entry.tokens or 0) / (entry.rows or 1)
+        if not SHORTER <= after / before <= LONGER:
+            severity: Severity = "invalid" if after / before >= MUCH_LONGER else "warning"
+            by_severity.setdefault(severity, []).append((entry, after))
+    findings = []
+    for severity, lengths in by_severity.items():
+        concerned = [entry for entry, _ in lengths]
+        sentence = (
+            f"{group.name}: {_names(concerned)} wrote {join_words(f'{after:.0f}' for _, after in lengths)} tokens a "
+            f"row, {control.configuration} {before:.0f} "
+            f"({join_words(f'{after / before:.2f}x' for _, after in lengths)}): "
+            f"{'its' if len(lengths) == 1 else 'their'} tokens/s cannot be compared."
+        )
+        findings.append(collapse.finding(severity, sentence, group, concerned))
+    return findings
 
 
-def _ends(group: TaskResults, control: ConfigurationResult, entry: ConfigurationResult) -> list[Finding]:
-    if entry.truncated is None or control.truncated is None or not (control.rows and entry.rows):
-        return []
-    before, after = control.truncated / control.rows, entry.truncated / entry.rows
-    if after - before < CUT:
-        return []
-    severity: Severity = "invalid" if after - before >= MOSTLY_CUT else "warning"
-    sentence = (
-        f"{group.name}: {percent(after, 0)} of the answers of {entry.configuration} were cut off at the length limit, "
-        f"{percent(before, 0)} of those of {control.configuration}."
-    )
-    return [collapse.finding(severity, sentence, group, [entry])]
+def _ends(
+    group: TaskResults, control: ConfigurationResult, entries: list[ConfigurationResult]
+) -> list[Finding]:
+    before = _cut_share(control)
+    by_severity: dict[Severity, list[tuple[ConfigurationResult, float]]] = {}
+    for entry in entries:
+        after = _cut_share(entry)
+        if before is not None and after is not None and after - before >= CUT:
+            severity: Severity = "invalid" if after - before >= MOSTLY_CUT else "warning"
+            by_severity.setdefault(severity, []).append((entry, after))
+    findings = []
+    for severity, shares in by_severity.items():
+        concerned = [entry for entry, _ in shares]
+        sentence = (
+            f"{group.name}: {join_words(percent(after, 0) for _, after in shares)} of the answers of "
+            f"{_names(concerned)} were cut off at the length limit, {percent(before or 0.0, 0)} of those of "
+            f"{control.configuration}."
+        )
+        findings.append(collapse.finding(severity, sentence, group, concerned))
+    return findings
+
+
+def _cut_share(entry: ConfigurationResult) -> float | None:
+    """Share of a configuration's answers that the length limit ended."""
+    return None if entry.truncated is None or not entry.rows else entry.truncated / entry.rows
+
+
+@guard(
+    severity="warning",
+    title="Answers cut off by the length limit",
+    explanation=(
+        "An answer that reaches max_new_tokens before its end is scored as it stands, and mostly counts as wrong. "
+        "An accuracy over such answers measures the limit rather than the model."
+    ),
+    advice="Raise max_new_tokens until only a few percent of the answers are cut off, and run the task again.",
+)
+def cut_off(table: Table) -> list[Finding]:
+    """Look for many answers ended by the limit; where only a policy's are, `collapse` says so."""
+    findings = []
+    for group in table.groups():
+        control = control_of(group)
+        usual = _cut_share(control) if control else None
+        by_limit: dict[object, list[tuple[ConfigurationResult, float]]] = {}
+        for entry in group.entries:
+            share = _cut_share(entry)
+            if share is not None and share >= CUT and (usual is None or share - usual < CUT):
+                by_limit.setdefault(entry.decode.get("max_new_tokens"), []).append((entry, share))
+        for limit, shares in by_limit.items():
+            concerned = [entry for entry, _ in shares]
+            most = [
+                percent(share, 0) for share in sorted({min(s for _, s in shares), max(s for _, s in shares)})
+            ]
+            sentence = (
+                f"{group.name}: {' to '.join(dict.fromkeys(most))} of the answers of {_names(concerned)} were cut off "
+                f"{'at the length limit' if limit is None else f'at max_new_tokens = {limit}'}."
+            )
+            findings.append(cut_off.finding("warning", sentence, group, concerned))
+    return findings
