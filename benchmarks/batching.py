@@ -44,7 +44,7 @@ from unmask.spec import DecodeSpec
 from unmask.spec.recipe import Recipe, TaskSpec, read_recipe
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "00_baseline_embedded"
-MIXED = ("arith", "choice_text", "instruct")
+MIXED = ("arith", "choice_text", "arith_20")
 STOP = ("Question:",)
 """Where unmask_arith.yaml ends an answer, beside the model's own end."""
 TOLERANCE = 1e-4
@@ -59,7 +59,7 @@ def task_rows(name: str, count: int | None) -> list[dict[str, Any]]:
 def prompt_of(row: Mapping[str, Any]) -> str:
     if "question" in row:
         return f"Question: {row['question']}\nAnswer:"
-    return str(row["prompt"] if "prompt" in row else row["order"])
+    return str(row["prompt"])
 
 
 def contest(

@@ -70,13 +70,13 @@ exclude = "node17"
 FILE = "recipes/tiny/recipe.toml"
 SHAPES = {
     "embedded": {
-        "layers": 24,
+        "layers": 12,
         "hidden": 128,
         "heads": 4,
         "kv_heads": 2,
         "head_dim": 32,
         "ffn": 320,
-        "vocabulary": 382,
+        "vocabulary": 400,
     },
     "Efficient-Large-Model/Fast_dLLM_v2_7B": {
         "layers": 28,

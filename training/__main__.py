@@ -14,6 +14,7 @@ from training.checkpoint import FILE_NAME
 from training.export import export
 from training.probe import probe
 from training.recipe import RECIPES
+from training.start import write_start
 from training.task_files import write_task_files
 from training.trainer import StepReport, Trainer, run
 from training.vocabulary import build_tokenizer
@@ -116,6 +117,14 @@ def export_command(folder: Path, target: Path, recipe: str) -> None:
 def tasks_command(target: Path) -> None:
     """Write the held-out rows of the shipped tasks into TARGET."""
     write_task_files(target)
+
+
+@main.command(name="start")
+@click.argument("checkpoint", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
+def start_command(checkpoint: Path, target: Path) -> None:
+    """Merge the layers of CHECKPOINT in pairs and write TARGET, a file that a recipe can start from."""
+    write_start(checkpoint, target)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from training.curriculum.choice import Choice, draw_choice, draw_text_choice
-from training.curriculum.instruction import draw_instruction
 from training.curriculum.stories import draw_problem
 
 TASK_SEED: Final = 990_017
@@ -19,11 +18,11 @@ Row = dict[str, Any]
 
 
 def arith_row(rng: random.Random, largest: int) -> Row:
-    """A word problem with its chain."""
+    """A word problem with its chain in one wording, drawn apart so that it has no influence on later problems."""
     problem = draw_problem(rng, largest, "held_out")
     return {
         "question": problem.question,
-        "answer": problem.chain(),
+        "answer": problem.chain(random.Random(f"{TASK_SEED}/{problem.question}")),
         "canonical": problem.canonical,
         "largest": largest,
         "steps": len(problem.steps),
@@ -42,12 +41,6 @@ def choice_row(choice: Choice) -> Row:
     }
 
 
-def instruct_row(rng: random.Random, _largest: int) -> Row:
-    """An order and the reply that fulfils it."""
-    instruction = draw_instruction(rng, "held_out")
-    return {"order": instruction.order, "reply": instruction.reply, "canonical": instruction.canonical}
-
-
 TASK_FILES: Final[dict[str, tuple[Callable[[random.Random, int], Row], int]]] = {
     "arith": (arith_row, 99),
     "arith_20": (arith_row, 20),
@@ -55,7 +48,6 @@ TASK_FILES: Final[dict[str, tuple[Callable[[random.Random, int], Row], int]]] = 
     "arith_60": (arith_row, 60),
     "choice": (lambda rng, largest: choice_row(draw_choice(rng, largest, "held_out")), 99),
     "choice_text": (lambda rng, largest: choice_row(draw_text_choice(rng, largest, "held_out")), 99),
-    "instruct": (instruct_row, 99),
 }
 """Task file -> how a row is drawn, and the largest number in it."""
 

@@ -16,10 +16,10 @@ from training.attention import attend_causally, attend_causally_within
 from training.batches import Batch, batches
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.encoding import Encoder
-from training.growth import grow
 from training.network import Attend, Network
 from training.optimizers import MuonAdam
 from training.recipe import Recipe
+from training.start import load_start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +44,8 @@ class Trainer:
         self.encoder = Encoder(tokenizer)
         self.network = Network(recipe.network)
         self.network.initialise(recipe.seed)
+        if recipe.start is not None:
+            load_start(self.network, tokenizer, recipe.start, recipe.seed)
         self.network.to(self.device)
         self.optimizer = MuonAdam(self.network, recipe.optimizer)
         self._stage = -1
@@ -89,22 +91,14 @@ class Trainer:
         """Go on from a checkpoint."""
         state = load_checkpoint(folder)
         self.step = state.step
-        layers = 1 + max(int(n.split(".")[2]) for n in state.network if n.startswith("model.layers."))
-        self._deepen(layers)
         self.network.load_state_dict(state.network)
         self.optimizer.load_state_dict(state.optimizer)
 
     def _enter(self, index: int, within: int) -> None:
         stage = self.recipe.stages[index]
-        self._deepen(stage.layers)
         seed = self.recipe.seed * 1000 + index
         self._batches = batches(self.encoder, stage.batches, seed, within)
         self._stage = index
-
-    def _deepen(self, layers: int) -> None:
-        if layers != self.network.config.layers:
-            self.network = grow(self.network, layers)
-            self.optimizer = MuonAdam(self.network, self.recipe.optimizer)
 
     def _loss(self, batch: Batch) -> tuple[Tensor, float]:
         attend: Attend = attend_causally

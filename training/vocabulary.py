@@ -74,8 +74,8 @@ def _survey() -> Iterable[str]:
     yield "\nQuestion\nAnswer\nOptions\nuser\nassistant\nsystem"
     for _ in range(_SURVEY_SIZE):
         problem = draw_problem(rng, 99, "train")
-        yield f" {problem.question} {problem.chain()}"
-        yield problem.chain()
+        yield f" {problem.question} {problem.chain(rng)}"
+        yield problem.chain(rng)
         choice = draw_choice(rng, 99, "train")
         yield choice.prompt
         instruction = draw_instruction(rng, "train")

@@ -43,4 +43,4 @@ def test_prompts_begin_alike() -> None:
     prompts = prefix.few_shot_prompts(shots=5, count=3)
     shared = prefix.common_tokens(unmask.load("embedded", "cpu", "float32"), prompts)
     assert len(set(prompts)) == 3
-    assert 400 <= shared <= 700
+    assert 400 <= shared <= 900

@@ -63,7 +63,6 @@ _PLAIN = {
     "humaneval_instruct": lambda doc: doc["canonical_solution"] + "\n```",
     "mbpp": lambda doc: doc["code"],
     "mbpp_instruct": lambda doc: "\n" + doc["code"] + "\n```",
-    "unmask_instruct": lambda doc: doc["reply"],
 }
 
 

@@ -90,7 +90,7 @@ def test_groups_have_their_own_number_and_those_of_their_tasks(text_model: Path,
 
 def test_options_win_over_the_task(text_model: Path) -> None:
     found = document(
-        text_model, "--tasks", "unmask_instruct", "--limit", "2", "--max-new-tokens", "3", "--temperature", "1.5"
+        text_model, "--tasks", "unmask_arith", "--limit", "2", "--max-new-tokens", "3", "--temperature", "1.5"
     )  # fmt: skip
     assert found["options"]["generation"] == {"max_gen_toks": 3, "temperature": 1.5, "do_sample": True}
     assert found["speed"]["decoding"]["tokens"] <= 6
@@ -103,11 +103,11 @@ def test_options_win_over_the_task(text_model: Path) -> None:
 def test_a_chat_template_is_applied_when_asked_for(
     text_model: Path, tmp_path: Path, flags: list[str], chat: bool, hint: int
 ) -> None:
-    arguments = ["--tasks", "unmask_instruct", "--limit", "1", "--output", str(tmp_path / "run")]
+    arguments = ["--tasks", "unmask_arith", "--limit", "1", "--output", str(tmp_path / "run")]
     result = run(text_model, *arguments, *flags, *SHORT)
     assert result.exit_code == 0
     assert result.stderr.count("--chat applies the template") == hint
-    (row,) = (tmp_path / "run/samples_unmask_instruct.jsonl").read_text().splitlines()
+    row, *_ = (tmp_path / "run/samples_unmask_arith.jsonl").read_text().splitlines()
     assert json.loads(row)["arguments"][0][0].startswith("<|im_start|>user\n") == chat
 
 

@@ -23,7 +23,7 @@ FAST = [
 WHOLE = ["minerva_math,minerva_math_boxed", "mmlu", "mmlu_generative", "mmlu_continuation"]
 EMBEDDED = [
     "unmask_arith,unmask_arith_20,unmask_arith_40,unmask_arith_60",
-    "unmask_instruct,unmask_choice,unmask_choice_text",
+    "unmask_choice,unmask_choice_text",
 ]
 
 

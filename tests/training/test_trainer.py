@@ -8,8 +8,6 @@ from tokenizers import Tokenizer
 
 from training.__main__ import main
 from training.checkpoint import FILE_NAME, load_checkpoint
-from training.growth import grow
-from training.network import Network, NetworkConfig
 from training.optimizers import orthogonalise
 from training.recipe import tiny
 from training.trainer import StepReport, Trainer, run
@@ -30,7 +28,7 @@ def ignore(_report: StepReport) -> None:
     pass
 
 
-@pytest.mark.parametrize("stop", [3, 6, 9], ids=["within causal", "within joint", "after growth"])
+@pytest.mark.parametrize("stop", [3, 6, 9], ids=["within causal", "within joint", "within cooling"])
 def test_a_resumed_training_equals_an_unbroken_one_bit_for_bit(
     tokenizer: Tokenizer, tmp_path: Path, stop: int
 ) -> None:
@@ -61,19 +59,6 @@ def test_a_broken_or_missing_checkpoint_is_explained(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"")
     with pytest.raises(UnmaskError, match="cannot be read"):
         load_checkpoint(tmp_path)
-
-
-def test_growing_spreads_what_a_layer_adds() -> None:
-    config = NetworkConfig(vocabulary=11, layers=2, hidden=16, heads=2, kv_heads=1, feed_forward=24)
-    network = Network(config)
-    network.initialise(1)
-    deeper = grow(network, 4)
-    name = "self_attn.o_proj.weight"
-    for layer in range(4):
-        old = network.state_dict()[f"model.layers.{layer // 2}.{name}"]
-        assert torch.equal(deeper.state_dict()[f"model.layers.{layer}.{name}"], old / 2)
-    with pytest.raises(ValueError, match="no multiple"):
-        grow(network, 5)
 
 
 def test_orthogonalised_matrices_have_singular_values_near_one() -> None:

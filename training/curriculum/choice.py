@@ -1,4 +1,4 @@
-"""Multiple-choice questions: a letter to find behind a fact, and the line that goes on with a worked answer."""
+"""Multiple-choice questions: a letter to find behind a fact, and the sentence that ends a worked answer."""
 
 from __future__ import annotations
 
@@ -68,42 +68,47 @@ def expression(rng: random.Random, result: int, largest: int) -> str:
 
 
 def draw_text_choice(rng: random.Random, largest: int, split: Split) -> Choice:
-    """Draw a word problem with its answer but for the last line; the options are that line and three wrong ones."""
+    """Draw a word problem with its answer but for the last sentence; the options are the right and three wrong ones.
+
+    Each option has a wording of its own, as the options of a published benchmark have: the content has to outweigh it.
+    """
     while True:
         problem = draw_problem(rng, largest, split)
-        wrong = _wrong_lines(rng, problem.steps[-1], largest)
+        wrong = _wrong_ends(problem.steps[-1], largest)
         if len(wrong) >= 3:
             return _text_choice(rng, problem, rng.sample(wrong, 3))
 
 
-def _text_choice(rng: random.Random, problem: Problem, wrong: list[str]) -> Choice:
-    right = problem.steps[-1].text()
-    options = rng.sample([right, *wrong], 4)
-    begun = " ".join(step.text() for step in problem.steps[:-1])
+_End = tuple[Step, int]
+"""A last step and the result that it claims."""
+
+
+def _text_choice(rng: random.Random, problem: Problem, wrong: list[_End]) -> Choice:
+    last = problem.steps[-1]
+    ends = rng.sample([(last, last.result), *wrong], 4)
+    begun = " ".join(step.text(rng) for step in problem.steps[:-1])
     return Choice(
         prompt=f"Question: {problem.question}\nAnswer: {begun}",
-        options=tuple(options),
-        correct=options.index(right),
+        options=tuple(step.text(rng, result) for step, result in ends),
+        correct=ends.index((last, last.result)),
         kind=f"{len(problem.steps)} steps",
         canonical=problem.canonical,
         largest=problem.largest,
     )
 
 
-def _wrong_lines(rng: random.Random, step: Step, largest: int) -> list[str]:
-    """Lines that look like the right one: another operation, another number, or a wrong result."""
+def _wrong_ends(step: Step, largest: int) -> list[_End]:
+    """Ends that look like the right one: another operation, another number, or a wrong result."""
     changed = [
         dataclasses.replace(step, operator=operator) for operator in "+-*/" if operator != step.operator
     ]
     changed += [dataclasses.replace(step, right=step.right + offset) for offset in (-2, -1, 1, 2)]
-    lines = []
+    ends = []
     for other in changed:
         try:
             if other.right > 0 and 0 < other.result <= largest:
-                lines.append(other.text())
+                ends.append((other, other.result))
         except UnsuitableError:
             continue
-    right, result = step.text(), step.result
-    wrong = [result + offset for offset in rng.sample((-10, -2, -1, 1, 2, 10), 2)]
-    lines += [right.replace(f"={result}>>{result} ", f"={n}>>{n} ") for n in wrong if 0 < n <= largest]
-    return sorted(set(lines) - {right})
+    results = [step.result + offset for offset in (-10, -1, 1, 10)]
+    return ends + [(step, result) for result in results if 0 < result <= largest]

@@ -25,31 +25,38 @@ class Instruction:
 def draw_instruction(rng: random.Random, split: Split) -> Instruction:
     """Draw an instruction that belongs to a split."""
     while True:
-        instruction = rng.choice((_count, _repeat, _reverse, _last))(rng)
+        instruction = rng.choice((_count, _repeat, _reverse, _pick))(rng)
         if split_of(instruction.canonical) == split:
             return instruction
 
 
 def _count(rng: random.Random) -> Instruction:
-    first = rng.randint(1, 80)
-    last = first + rng.randint(4, 14)
-    numbers = ", ".join(str(number) for number in range(first, last + 1))
-    return Instruction(order=f"Count from {first} to {last}.", reply=f"{numbers}.")
+    low = rng.randint(1, 80)
+    high = low + rng.randint(4, 14)
+    numbers = [str(number) for number in range(low, high + 1)]
+    if rng.random() < 0.5:
+        return Instruction(order=f"Count from {low} to {high}.", reply=f"{', '.join(numbers)}.")
+    return Instruction(order=f"Count down from {high} to {low}.", reply=f"{', '.join(reversed(numbers))}.")
 
 
 def _repeat(rng: random.Random) -> Instruction:
-    word, times = rng.choice(lexicon.WORDS), rng.randint(2, 9)
-    return Instruction(order=f"Write the word {word} {times} times.", reply=" ".join([word] * times) + ".")
+    one, other = rng.sample(lexicon.WORDS, 2)
+    first, second = rng.randint(1, 6), rng.randint(1, 6)
+    return Instruction(
+        order=f"Write the word {one} {first} times and the word {other} {second} times.",
+        reply=" ".join([one] * first + [other] * second) + ".",
+    )
 
 
 def _reverse(rng: random.Random) -> Instruction:
-    words = rng.sample(lexicon.WORDS, rng.randint(3, 7))
+    words = rng.sample(lexicon.WORDS, rng.randint(3, 6))
     backwards = ", ".join(reversed(words))
     return Instruction(order=f"Write these words in reverse: {', '.join(words)}.", reply=f"{backwards}.")
 
 
-def _last(rng: random.Random) -> Instruction:
+def _pick(rng: random.Random) -> Instruction:
     words = rng.sample(lexicon.WORDS, rng.randint(3, 7))
+    place, index = rng.choice((("first", 0), ("last", -1)))
     return Instruction(
-        order=f"Which word comes last: {', '.join(words)}?", reply=f"The last word is {words[-1]}."
+        order=f"Which word comes {place}: {', '.join(words)}?", reply=f"The {place} word is {words[index]}."
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import random
 from typing import Final, Literal
+
+from training.curriculum.wording import Actor, sentence
 
 Split = Literal["train", "held_out"]
 
@@ -18,13 +21,13 @@ class UnsuitableError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One line of a chain of thought: words, an equation, words."""
+    """One sentence of a chain of thought: an equation, what it is about and what it counts."""
 
     left: int
     operator: str
     right: int
-    before: str
-    after: str
+    actor: Actor
+    unit: str
 
     @property
     def result(self) -> int:
@@ -36,10 +39,11 @@ class Step:
         """The left side of the equation, as in `12+5`."""
         return f"{self.left}{self.operator}{self.right}"
 
-    def text(self) -> str:
-        """The sentence with the equation in the calculator notation of GSM8K."""
-        solved = f"{self.equation}=<<{self.equation}={self.result}>>{self.result}"
-        return f"{self.before} {solved} {self.after}"
+    def text(self, rng: random.Random, result: int | None = None) -> str:
+        """The sentence with the equation in the calculator notation of GSM8K; another result makes it a wrong one."""
+        shown = self.result if result is None else result
+        solved = f"{self.equation}=<<{self.equation}={shown}>>{shown}"
+        return sentence(rng, self.actor, solved, self.unit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +64,9 @@ class Problem:
         """The content without its wording: the equations in order."""
         return ";".join(step.equation for step in self.steps)
 
-    def chain(self) -> str:
-        """The worked answer, ending in `#### N`."""
-        return " ".join(step.text() for step in self.steps) + f"\n#### {self.answer}"
+    def chain(self, rng: random.Random) -> str:
+        """The worked answer in one of its many wordings, ending in `#### N`."""
+        return " ".join(step.text(rng) for step in self.steps) + f"\n#### {self.answer}"
 
 
 def apply_operator(left: int, operator: str, right: int) -> int:

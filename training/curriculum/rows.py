@@ -7,7 +7,7 @@ import random
 
 from training.curriculum.choice import draw_choice, draw_text_choice
 from training.curriculum.drills import Piece, draw_equation_drill, draw_option_drill
-from training.curriculum.instruction import draw_instruction
+from training.curriculum.instruction import Instruction, draw_instruction
 from training.curriculum.problem import Problem
 from training.curriculum.stories import draw_problem
 
@@ -48,6 +48,11 @@ def arith_prompt(problem: Problem) -> str:
     return f"Question: {problem.question}\nAnswer:"
 
 
+def instruction_prompt(instruction: Instruction) -> str:
+    """The order with room for a reply."""
+    return f"{instruction.order}\nAnswer:"
+
+
 def draw_row(rng: random.Random, mixture: Mixture) -> Row:
     """Draw one training row."""
     names, shares = mixture.kinds()
@@ -59,7 +64,7 @@ def draw_row(rng: random.Random, mixture: Mixture) -> Row:
     if kind == "option_drill":
         return Row(kind=kind, prompt="", reply=tuple(draw_option_drill(rng, largest)))
     prompt, reply = _question(rng, kind, largest)
-    if kind == "instruction" or (kind == "arith" and rng.random() < mixture.chat):
+    if kind in ("instruction", "arith") and rng.random() < mixture.chat:
         return Row(kind=kind, prompt=f"{CHAT_START}{prompt}{CHAT_END}", reply=((reply, True),))
     return Row(kind=kind, prompt=prompt, reply=((f" {reply}", True),))
 
@@ -67,10 +72,10 @@ def draw_row(rng: random.Random, mixture: Mixture) -> Row:
 def _question(rng: random.Random, kind: str, largest: int) -> tuple[str, str]:
     if kind == "arith":
         problem = draw_problem(rng, largest, "train")
-        return arith_prompt(problem), problem.chain()
+        return arith_prompt(problem), problem.chain(rng)
     if kind == "instruction":
         instruction = draw_instruction(rng, "train")
-        return instruction.order, instruction.reply
+        return instruction_prompt(instruction), instruction.reply
     draw = draw_choice if kind == "choice" else draw_text_choice
     choice = draw(rng, largest, "train")
     return choice.prompt, choice.options[choice.correct]

@@ -8,6 +8,7 @@ from typing import Final
 
 from training.curriculum import lexicon
 from training.curriculum.problem import Problem, Split, Step, UnsuitableError, split_of
+from training.curriculum.wording import PEOPLE, RESULT, Actor, goods, holders, owner, reader, worker
 
 
 class Story:
@@ -23,9 +24,9 @@ class Story:
         """Add a sentence of the question."""
         self.sentences.append(sentence)
 
-    def work(self, before: str, left: int, operator: str, right: int, after: str) -> int:
+    def work(self, actor: Actor, left: int, operator: str, right: int, unit: str) -> int:
         """Add a step of the answer and return its result."""
-        step = Step(left=left, operator=operator, right=right, before=before, after=after)
+        step = Step(left=left, operator=operator, right=right, actor=actor, unit=unit)
         if not (0 < step.result <= self.largest and 0 < left <= self.largest and 0 < right <= self.largest):
             raise UnsuitableError(step.equation)
         self.steps.append(step)
@@ -69,12 +70,12 @@ def running_amount(rng: random.Random, largest: int, steps: int) -> Problem:
         kinds = ["gain", "loss", "multiple", "share"]
         if len(story.steps) + 2 <= steps:
             kinds += ["groups_gained", "groups_lost"]
-        current = _event(story, rng.choice(kinds), current, name, who, things)
+        current = _event(story, rng.choice(kinds), current, (name, pronoun), who, things)
     return story.finish(rng.choice(lexicon.NOW_QUESTIONS).format(n=name, o=things))
 
 
-def _event(story: Story, kind: str, current: int, name: str, who: str, things: str) -> int:
-    rng = story.rng
+def _event(story: Story, kind: str, current: int, person: tuple[str, str], who: str, things: str) -> int:
+    rng, name = story.rng, person[0]
 
     def tell(phrases: tuple[str, ...], amount: int, **more: object) -> None:
         phrase = rng.choice(phrases)
@@ -84,72 +85,74 @@ def _event(story: Story, kind: str, current: int, name: str, who: str, things: s
     if kind == "gain":
         amount = story.number(2, story.largest - current)
         tell(lexicon.GAINS, amount)
-        return story.work(f"{name} then has", current, "+", amount, f"{things}.")
+        return story.work(owner(*person), current, "+", amount, things)
     if kind == "loss":
         amount = story.number(2, current - 1)
         tell(lexicon.LOSSES, amount)
-        return story.work(f"Now {name} has", current, "-", amount, f"{things} left.")
+        return story.work(owner(*person), current, "-", amount, things)
     if kind == "multiple":
         amount = _factor(story, current)
         tell(lexicon.MULTIPLES, amount)
-        return story.work("That makes", current, "*", amount, f"{things}.")
+        return story.work(RESULT, current, "*", amount, things)
     if kind == "share":
         amount = _divisor(story, current)
         tell(lexicon.SHARES, amount)
-        return story.work("One part is", current, "/", amount, f"{things}.")
-    return _groups(story, kind, current, name, things, tell)
+        return story.work(RESULT, current, "/", amount, things)
+    return _groups(story, kind, current, person, things, tell)
 
 
-def _groups(story: Story, kind: str, current: int, name: str, things: str, tell: Callable[..., None]) -> int:
+def _groups(
+    story: Story, kind: str, current: int, person: tuple[str, str], things: str, tell: Callable[..., None]
+) -> int:
     gained = kind == "groups_gained"
     room = story.largest - current if gained else current - 1
     count = story.number(2, min(9, room // 2))
     each = story.number(2, room // count)
     holder = story.rng.choice(lexicon.HOLDERS)
     tell(lexicon.GROUPS_GAINED if gained else lexicon.GROUPS_LOST, each, k=count, h=holder)
-    total = story.work(f"The {holder} hold", count, "*", each, f"{things}.")
-    if gained:
-        return story.work(f"{name} then has", current, "+", total, f"{things}.")
-    return story.work(f"Now {name} has", current, "-", total, f"{things} left.")
+    total = story.work(holders(holder), count, "*", each, things)
+    return story.work(owner(*person), current, "+" if gained else "-", total, things)
 
 
 def comparison(rng: random.Random, largest: int, steps: int) -> Problem:
     """Two or three people have numbers of things that are told relative to each other."""
     story = Story(rng, largest)
-    people = [name for name, _ in rng.sample(lexicon.PEOPLE, 3)]
+    persons = rng.sample(lexicon.PEOPLE, 3)
+    people = [name for name, _ in persons]
     things = rng.choice(lexicon.THINGS)
     amounts = [story.number(2, largest)]
     story.say(f"{people[0]} has {amounts[0]} {things}.")
     relations = {2: 1, 3: rng.choice((1, 2)), 4: 2}[steps]
     for index in range(1, relations + 1):
-        amounts.append(_relation(story, people[index], people[index - 1], amounts[-1], things))
+        amounts.append(_relation(story, persons[index], people[index - 1], amounts[-1], things))
     if steps == 3 and relations == 2:
-        story.work("Together that is", amounts[1], "+", amounts[2], f"{things}.")
+        story.work(PEOPLE, amounts[1], "+", amounts[2], things)
         return story.finish(f"How many {things} do {people[1]} and {people[2]} have together?")
     total = amounts[0]
     for amount in amounts[1:]:
-        total = story.work("Together that is", total, "+", amount, f"{things}.")
+        total = story.work(PEOPLE, total, "+", amount, things)
     if len(story.steps) < steps:
         amount = story.number(2, total - 1)
         story.say(f"They give {amount} {things} to a school.")
-        story.work("Then they have", total, "-", amount, f"{things} left.")
+        story.work(PEOPLE, total, "-", amount, things)
         return story.finish(f"How many {things} do they have left?")
     return story.finish(f"How many {things} do they have together?")
 
 
-def _relation(story: Story, name: str, other: str, amount: int, things: str) -> int:
+def _relation(story: Story, person: tuple[str, str], other: str, amount: int, things: str) -> int:
+    name = person[0]
     kind = story.rng.choice(("more", "fewer", "times"))
     if kind == "more":
         change = story.number(2, story.largest - amount)
         story.say(f"{name} has {change} more {things} than {other}.")
-        return story.work(f"{name} has", amount, "+", change, f"{things}.")
+        return story.work(owner(*person), amount, "+", change, things)
     if kind == "fewer":
         change = story.number(2, amount - 1)
         story.say(f"{name} has {change} fewer {things} than {other}.")
-        return story.work(f"{name} has", amount, "-", change, f"{things}.")
+        return story.work(owner(*person), amount, "-", change, things)
     change = _factor(story, amount)
     story.say(f"{name} has {change} times as many {things} as {other}.")
-    return story.work(f"{name} has", amount, "*", change, f"{things}.")
+    return story.work(owner(*person), amount, "*", change, things)
 
 
 def shopping(rng: random.Random, largest: int, steps: int) -> Problem:
@@ -162,20 +165,20 @@ def shopping(rng: random.Random, largest: int, steps: int) -> Problem:
     money = story.number(10, largest)
     if steps == 2:
         story.say(f"A {one} costs {price} dollars. {name} has {money} dollars and buys {count} {ones}.")
-        paid = story.work(f"The {ones} cost", count, "*", price, "dollars.")
-        story.work("There are", money, "-", paid, "dollars left.")
+        paid = story.work(goods(ones), count, "*", price, "dollars")
+        story.work(owner(name, pronoun), money, "-", paid, "dollars")
         return story.finish(f"How many dollars does {name} have left?")
     second = story.number(2, largest // 2)
     others_count = story.number(2, min(9, largest // second))
     story.say(f"A {one} costs {price} dollars and a {other} costs {second} dollars.")
     story.say(f"{name} buys {count} {ones} and {others_count} {others}.")
-    paid = story.work(f"The {ones} cost", count, "*", price, "dollars.")
-    also = story.work(f"The {others} cost", others_count, "*", second, "dollars.")
-    total = story.work("Together they cost", paid, "+", also, "dollars.")
+    paid = story.work(goods(ones), count, "*", price, "dollars")
+    also = story.work(goods(others), others_count, "*", second, "dollars")
+    total = story.work(RESULT, paid, "+", also, "dollars")
     if steps == 3:
         return story.finish(f"How many dollars does {name} pay?")
     story.say(f"{pronoun} pays with {money} dollars.")
-    story.work("There are", money, "-", total, "dollars left.")
+    story.work(owner(name, pronoun), money, "-", total, "dollars")
     return story.finish(f"How many dollars does {name} get back?")
 
 
@@ -187,17 +190,17 @@ def wages(rng: random.Random, largest: int, steps: int) -> Problem:
     rate = story.number(2, largest // (first + second))
     story.say(f"{name} earns {rate} dollars an hour.")
     story.say(f"{pronoun} works {first} hours on Monday and {second} hours on Tuesday.")
-    hours = story.work(f"{name} works", first, "+", second, "hours.")
-    earned = story.work("The pay is", hours, "*", rate, "dollars.")
+    hours = story.work(worker(name, pronoun), first, "+", second, "hours")
+    earned = story.work(RESULT, hours, "*", rate, "dollars")
     if steps == 2:
         return story.finish(f"How many dollars does {name} earn?")
     spent = story.number(2, earned - 1)
     story.say(f"{pronoun} spends {spent} dollars on food.")
-    left = story.work("There are", earned, "-", spent, "dollars left.")
+    left = story.work(owner(name, pronoun), earned, "-", spent, "dollars")
     if steps == 4:
         gift = story.number(2, largest - left)
         story.say(f"Then {name} gets {gift} dollars as a gift.")
-        story.work(f"{name} then has", left, "+", gift, "dollars.")
+        story.work(owner(name, pronoun), left, "+", gift, "dollars")
     return story.finish(f"How many dollars does {name} have in the end?")
 
 
@@ -209,17 +212,17 @@ def reading(rng: random.Random, largest: int, steps: int) -> Problem:
     days = story.number(2, 7)
     daily = story.number(2, (pages - 1) // days)
     story.say(f"A book has {pages} pages. {name} reads {daily} pages a day for {days} days.")
-    done = story.work(f"{name} reads", daily, "*", days, "pages.")
-    rest = story.work("There are", pages, "-", done, "pages left.")
+    done = story.work(reader(name, pronoun), daily, "*", days, "pages")
+    rest = story.work(RESULT, pages, "-", done, "pages")
     if steps == 2:
         return story.finish("How many pages are left?")
     if steps == 4:
         more = story.number(2, rest - 1)
         story.say(f"On Sunday {name} reads {more} more pages.")
-        rest = story.work("After Sunday there are", rest, "-", more, "pages left.")
+        rest = story.work(RESULT, rest, "-", more, "pages")
     days_left = _divisor(story, rest)
     story.say(f"{pronoun} wants to read the rest in {days_left} days.")
-    story.work("Each day that is", rest, "/", days_left, "pages.")
+    story.work(reader(name, pronoun), rest, "/", days_left, "pages")
     return story.finish("How many pages is that a day?")
 
 

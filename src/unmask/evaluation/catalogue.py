@@ -45,7 +45,6 @@ METRICS = (
     ("gpqa_*_generative_n_shot", "exact_match,flexible-extract"),
     ("gpqa_*", "acc,none"),
     ("unmask_arith*", "exact_match,strict-match"),
-    ("unmask_instruct", "exact_match,none"),
     ("unmask_choice*", "acc,none"),
 )
 """Patterns of task names, the most particular first, and the metric by which such a task is known."""
