@@ -45,7 +45,12 @@ def run(jobs: list[WorkerCommand], slots: list[WorkerSlot] = CPU) -> list[Starte
 def a_pool(root: Path, count: int, items: int, seconds: float) -> subprocess.Popen[str]:
     """A process of its own that runs a pool and prints its workers' numbers."""
     arguments = [str(HERE), str(root), str(count), str(items), str(seconds)]
-    return subprocess.Popen([sys.executable, "-c", POOL, *arguments], stdout=subprocess.PIPE, text=True)
+    # Under nohup hangups are ignored, and a child would inherit that.
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        return subprocess.Popen([sys.executable, "-c", POOL, *arguments], stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, inherited)
 
 
 def two_workers(pool: subprocess.Popen[str]) -> list[int]:

@@ -71,7 +71,7 @@ def run_program(
         program.seek(0)
         ours, theirs = map(stack.enter_context, socket.socketpair())
         ours.send(nonce + b"\n")
-        folder = "/tmp" if isolated else stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+        folder = "/box" if isolated else stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
         arguments = json.dumps([_limits(timeout, memory_bytes, isolated), uid, theirs.fileno()])
         process = subprocess.Popen(
             [*(_bwrap(bool(uid)) if isolated else []), sys.executable, "-Iu", "-c", _INSIDE, arguments],
@@ -126,13 +126,14 @@ def _bwrap(as_root: bool) -> list[str]:
         command += ["--unshare-user", *(["--disable-userns"] if version >= [0, 8] else [])]
     command += [part for name in SYSTEM for part in ("--ro-bind-try", name, name)]
     command += ["--dir", "/dev", *(part for name in DEVICES for part in ("--dev-bind", name, name))]
-    for name in ("/tmp", "/dev/shm"):
+    # The working folder is not /tmp: an interpreter that lies below /tmp would show there.
+    for name in ("/box", "/tmp", "/dev/shm"):
         command += [*(["--size", str(FOLDER_BYTES)] if version >= [0, 7] else []), "--tmpfs", name]
     for name in _interpreter_folders():
         # Parents that bwrap makes unasked only root may enter.
         parents = [part for parent in reversed(Path(name).parents) for part in ("--dir", str(parent))]
         command += [*parents, "--ro-bind", name, name]
-    return [*command, "--chdir", "/tmp", "--remount-ro", "/", "--"]
+    return [*command, "--chdir", "/box", "--remount-ro", "/", "--"]
 
 
 def _interpreter_folders() -> Iterator[str]:
@@ -159,7 +160,7 @@ def _inside(limits: list[tuple[int, int]], uid: int, verdict: int) -> None:
     for kind, value in limits:
         resource.setrlimit(kind, (value, value))
     if uid:
-        for folder in ("/tmp", "/dev/shm"):
+        for folder in ("/box", "/tmp", "/dev/shm"):
             os.chmod(folder, 0o777)  # noqa: PTH101
         os.setgroups([])
         os.setgid(uid)
