@@ -20,11 +20,14 @@ from planted import (
     write_recipe,
 )
 
+from unmask.spec import sweep
 from unmask.store import Store
 from unmask.store.run_folder import WorkerSettings
 from unmask.store.state import state_of
 
 HEAVY = ("torch", "transformers", "lm_eval", "datasets", "scipy")
+
+EARLIER = "an earlier result that is kept and enters no table, because it differs in:"
 
 # status
 
@@ -69,6 +72,40 @@ def test_status_of_several_experiments_is_a_line_each(
         ["planted", "6"],
     ]
     assert "k1_first" in run("status", "other").stdout
+
+
+def test_status_and_run_name_what_differs_from_an_earlier_result(
+    run: Run, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert json.loads(run("status", "--json").stdout)[0]["changed"] == []
+    write_recipe(done, TEXT.replace("threshold = 0.7", "threshold = 0.8"))
+    change = f"1 run has {EARLIER} decode.threshold 0.7 -> 0.8."
+    timing = change.replace("decode.", "configurations.t0.7.decode.")
+    for command in (("plan", done), ("run", done, "--dry-run")):
+        said = " ".join(run(*command).stdout.split())
+        assert change in said, command
+        assert timing in said, command
+    monkeypatch.setattr(sys, "executable", use_planted_worker(tmp_path))
+    monkeypatch.setenv("PLANTED_FAIL", "t0.7,timing")
+    assert change in " ".join(run("run", done).stdout.split())
+    assert change in " ".join(run("status").stdout.split())
+    assert sorted(json.loads(run("status", "--json").stdout)[0]["changed"]) == sorted([change, timing])
+
+
+def test_status_says_that_results_are_of_another_revision(
+    run: Run, done: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sweep.ENGINE_REVISION
+    monkeypatch.setattr(sweep, "ENGINE_REVISION", before + 1)
+    (found,) = json.loads(run("status", "--json").stdout)
+    assert {each["status"] for each in found["runs"]} == {"done"}
+    assert found["changed"] == [
+        f"6 results are of another version of Unmask (engine revision {before} -> {before + 1}); `unmask run` computes "
+        "them again and keeps these."
+    ]
+    said = " ".join(run("run", done, "--dry-run").stdout.split())
+    assert f"6 runs have {EARLIER} engine revision {before} -> {before + 1}." in said
+    assert "6 of 6 runs would be executed" in said
 
 
 def test_status_of_an_empty_store(run: Run, store: Store) -> None:

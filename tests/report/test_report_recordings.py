@@ -21,7 +21,7 @@ from unmask.report.document import Document
 from unmask.report.gather import gather
 from unmask.report.samples import choose, with_recordings
 from unmask.spec.lock import Lock, as_text
-from unmask.spec.sweep import ENGINE_REVISION
+from unmask.spec.sweep import ENGINE_REVISION, SCHEMA
 from unmask.store import RunFolder, Store, canonical
 from unmask.store.result import AccuracyResult, Answers
 from unmask.store.run_folder import WorkerSettings
@@ -103,7 +103,7 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
     )
     (tmp_path / "recipe.lock").write_text(as_text(lock))
     identity = {
-        "schema": 1,
+        "schema": SCHEMA,
         "kind": "accuracy",
         "engine": ENGINE_REVISION,
         "weights": lock.weights,
@@ -111,7 +111,8 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
         "mask_token_id": None,
         "decode": {**DECODE, "max_new_tokens": 160, "stop_tokens": None},
         "policy": REUSE,
-        "task": {"name": "arith", "limit": None, "chat": False, "generation": {}},
+        "generation": {},
+        "task": {"name": "arith", "limit": None, "chat": False},
     }
     made = Store.at(tmp_path / "results").run(
         identity,

@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from unmask.errors import UnmaskError
 from unmask.spec import AdaptiveSpec, DecodeSpec, LayerReuseSpec, TrimSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import Recipe, parse_recipe, read_recipe
-from unmask.spec.sweep import ENGINE_REVISION, PlannedRun, sweep_of
+from unmask.spec.sweep import ENGINE_REVISION, PlannedRun, differences, frozen, revision_change, sweep_of
 from unmask.store.store import run_id
 
 FULL = ("limit = 4\n", "")
@@ -52,7 +52,7 @@ def run_of(name: str, *changes: tuple[str, str]) -> PlannedRun:
 
 def test_defaults_are_frozen_into_the_identity() -> None:
     identity = run_of("k2_last").identity
-    assert identity["decode"] == msgspec.to_builtins(DecodeSpec(threshold=0.9))
+    assert identity["decode"] == msgspec.to_builtins(DecodeSpec(threshold=0.9, block_size=32))
     assert identity["policy"] == msgspec.to_builtins(LayerReuseSpec(k=2, layers="last", unit="output"))
     assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__)
     assert set(identity["policy"]) == {"kind", *LayerReuseSpec.__struct_fields__}
@@ -65,20 +65,47 @@ def test_an_identity_that_was_written_and_read_has_the_same_id() -> None:
         assert run_id(json.loads(json.dumps(run.identity, allow_nan=False))) == run_id(run.identity)
 
 
-@pytest.mark.parametrize("default", ["temperature = 0.0", "seed = 0", "block_cache = true", "top_p = 0.95"])
+@pytest.mark.parametrize(
+    "default", ["temperature = 0.0", "seed = 0", "block_cache = true", "top_p = 0.95", "block_size = 32"]
+)
 def test_a_default_that_is_written_out_is_the_same_setting(default: str) -> None:
     written = run_of("k2_last", ("threshold = 0.9", f"threshold = 0.9\n{default}")).identity
     assert written["decode"] == run_of("k2_last").identity["decode"]
 
 
+class LaterSettings(msgspec.Struct, frozen=True, kw_only=True, tag="later"):
+    """Settings of which one came in a later version."""
+
+    later: ClassVar[tuple[str, ...]] = ("rule", "steps")
+    threshold: float = 0.9
+    rule: str = "confidence"
+    steps: tuple[int, ...] = ()
+
+
+class OuterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    inner: LaterSettings
+
+
+def test_a_setting_of_a_later_version_stays_out_of_an_identity_while_it_is_at_its_default() -> None:
+    assert frozen(LaterSettings()) == {"type": "later", "threshold": 0.9}
+    other = {"type": "later", "threshold": 0.9, "rule": "entropy"}
+    assert frozen(LaterSettings(rule="entropy")) == other
+    assert frozen(OuterSettings(inner=LaterSettings(rule="entropy"))) == {"inner": other}
+
+
+def test_a_block_that_its_sub_blocks_do_not_fill_is_refused_before_anything_runs() -> None:
+    with pytest.raises(UnmaskError, match="The block size 32 is not a multiple of sub_block_size 5"):
+        planned(recipe(("threshold = 0.9", "threshold = 0.9\nsub_block_size = 5")))
+
+
 def test_only_what_a_recipe_gives_wins_over_the_tasks_own_generation() -> None:
-    assert run_of("k2_last").identity["task"]["generation"] == {}
+    assert run_of("k2_last").identity["generation"] == {}
     given = ("threshold = 0.9", "threshold = 0.9\nmax_new_tokens = 32\ntemperature = 0.5")
-    found = run_of("k2_last", given).identity["task"]["generation"]
+    found = run_of("k2_last", given).identity["generation"]
     assert found == {"max_gen_toks": 32, "temperature": 0.5, "do_sample": True}
-    greedy = run_of("k2_last", ("threshold = 0.9", "temperature = 0.0")).identity["task"]["generation"]
+    greedy = run_of("k2_last", ("threshold = 0.9", "temperature = 0.0")).identity["generation"]
     assert greedy == {"temperature": 0.0, "do_sample": False}
-    own = run_of("loose", ("{ threshold = 0.7 }", "{ max_new_tokens = 7 }")).identity["task"]["generation"]
+    own = run_of("loose", ("{ threshold = 0.7 }", "{ max_new_tokens = 7 }")).identity["generation"]
     assert own == {"max_gen_toks": 7}
 
 
@@ -168,7 +195,8 @@ LOCKED = {
     "lm-eval": ({"lm_eval": "0.4.14"}, set(BASE)),
     "rows": ({"tasks": {"unmask_arith": "new", "unmask_choice_text": "rows of unmask_choice_text"}}, ARITH),
     "version": ({"versions": {"unmask_arith": "1.1", "unmask_choice_text": "1.0"}}, ARITH),
-    "shape": ({"block_size": 16}, set()),
+    "block size": ({"block_size": 16}, set(BASE)),
+    "shape": ({"shape": {}}, set()),
     "revision": ({"revision": "0" * 40}, set()),
 }
 
@@ -183,6 +211,35 @@ def test_what_was_locked_changes_the_ids_it_should(case: str) -> None:
 def test_another_revision_of_the_engine_changes_every_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.spec.sweep.ENGINE_REVISION", ENGINE_REVISION + 1)
     assert not set(ids().values()) & set(BASE.values())
+
+
+def test_the_part_that_differs_is_named() -> None:
+    before = run_of("k2_last").identity
+
+    def named(*changes: tuple[str, str]) -> list[str]:
+        now = run_of("k2_last", *changes).identity
+        return differences(json.loads(json.dumps(before)), now)
+
+    assert named() == []
+    assert named(("threshold = 0.9", "threshold = 0.7")) == ["decode.threshold 0.9 -> 0.7"]
+    assert named(('"embedded"', '"embedded"\ndtype = "float16"')) == ["dtype not set -> float16"]
+    assert named(("limit = 4", "")) == ["task.limit 4 -> not set"]
+    stops = ("threshold = 0.9", 'threshold = 0.9\nstop_strings = ["a stop string that is too long to show"]')
+    assert named(stops) == ["decode.stop_strings"]
+    lock = lock_for(recipe(), files={"model.safetensors": "f" * 64})
+    other = next(run for run in planned(lock=lock) if run.configuration == "k2_last")
+    assert differences(before, other.identity) == ["weights"]
+
+
+def test_of_another_schema_only_parts_that_both_hold_are_compared() -> None:
+    now = run_of("k2_last").identity
+    before = {**now, "schema": 1, "engine": 2, "decode": {**now["decode"], "block_size": None}, "extra": 5}
+    del before["generation"]
+    revisions = ["form of identities 1 -> 2", f"engine revision 2 -> {ENGINE_REVISION}"]
+    assert differences(before, now) == revisions
+    assert revision_change(before) == ", ".join(revisions)
+    assert revision_change(now) is None
+    assert revision_change({"schema": now["schema"]}) == f"engine revision not set -> {ENGINE_REVISION}"
 
 
 def test_the_members_of_a_group_count() -> None:

@@ -58,6 +58,8 @@ def plan(
     screen.print(f"{len(sweep.runs)} runs: {counts(run.status for run in sweep.runs)}.")
     if sweep.to_do:
         screen.print(f"To do: {len(sweep.to_do)} runs, {_time_needed(sweep)}.")
+    for sentence in sweep.changed:
+        screen.print(sentence, markup=False)
     for group in outlook.equal:
         screen.print(f"Equal by construction (controls): {', '.join(group)}.")
     if outlook.beyond:

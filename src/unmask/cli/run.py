@@ -99,6 +99,8 @@ def run(
             screen.print(f"{each.label}  {each.id}  ({each.status})")
         if sweep.unknown:
             screen.print(sweep.unknown, markup=False)
+        for sentence in sweep.changed:
+            screen.print(sentence, markup=False)
         screen.print(f"{len(sweep.to_do)} of {len(sweep.runs)} runs would be executed.")
         return
     with _Bars(screen) as bars:

@@ -78,6 +78,7 @@ def _document(standing: ExperimentStatus) -> dict[str, Any]:
             for run in standing.runs
         ],
         "superseded": standing.superseded,
+        "changed": list(standing.changed),
     }
 
 
@@ -92,7 +93,8 @@ def _view(standing: list[ExperimentStatus], in_detail: bool) -> RenderableType:
         table.add_row(
             each.experiment, *(Text(str(tally[word] or ""), style) for word, style in STYLES.items())
         )
-    return table
+    notes = [f"{each.experiment}: {sentence}" for each in standing for sentence in each.changed]
+    return Group(table, *(Text(note, "dim") for note in notes))
 
 
 def _runs(standing: ExperimentStatus) -> RenderableType:
@@ -106,7 +108,9 @@ def _runs(standing: ExperimentStatus) -> RenderableType:
         where = " ".join(filter(None, [state.host if state.status == "running" else None, state.reason]))
         label = task_label(member.task, member.limit)
         table.add_row(member.id, label, member.configuration, status_text(state.status), reached, where)
-    if not standing.superseded:
-        return table
-    kept = f"{standing.superseded} runs of an earlier text of the recipe are kept and enter no table."
-    return Group(table, Text(kept, "dim"))
+    notes = list(standing.changed)
+    if standing.superseded:
+        notes.append(
+            f"{standing.superseded} runs of an earlier text of the recipe are kept and enter no table."
+        )
+    return Group(table, *(Text(note, "dim") for note in notes))

@@ -21,7 +21,7 @@ from unmask.engine.step_plan import Kind, Op
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import read_lock
-from unmask.spec.sweep import ENGINE_REVISION
+from unmask.spec.sweep import revision_change
 from unmask.store import RunFolder, canonical
 from unmask.store.attempt import Sample
 
@@ -55,7 +55,7 @@ def _make(run: RunFolder, sample: Sample, engine: Engine) -> Path:
         **identity["decode"],
         "max_new_tokens": max(1, sample.tokens or 0),
         "stop_strings": (),
-        "temperature": float((task.get("generation") or {}).get("temperature") or 0.0),
+        "temperature": float((identity.get("generation") or {}).get("temperature") or 0.0),
     }
     decoding = record_decoding(engine, ids, decode, identity["policy"])
     text, answer = str(decoding["text"]), sample.answer
@@ -91,10 +91,8 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     from unmask.model.hub import find_checkpoint
 
     identity, worker = run.identity, run.worker
-    if identity.get("engine") != ENGINE_REVISION:
-        raise UnmaskError(
-            f"{run.name} was decoded by engine revision {identity.get('engine')} and this is {ENGINE_REVISION}."
-        )
+    if change := revision_change(identity):
+        raise UnmaskError(f"{run.name} was decoded by another version of Unmask ({change}).")
     lock = read_lock(Path(worker.lock))
     folder = find_checkpoint(worker.checkpoint, lock.revision)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))

@@ -25,7 +25,7 @@ from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import Lock, read_lock
-from unmask.spec.sweep import ENGINE_REVISION
+from unmask.spec.sweep import revision_change
 from unmask.store.attempt import AnyAnswer, Attempt
 from unmask.store.environment import environment
 from unmask.store.export import summary_of, summary_text
@@ -47,10 +47,9 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
     """Compute the result of a run; nothing is published here."""
     start = time.perf_counter()
     identity, worker = run.identity, run.worker
-    if identity["engine"] != ENGINE_REVISION:
+    if change := revision_change(identity):
         raise UnmaskError(
-            f"{run.name} was planned for revision {identity['engine']} of the engine and this is "
-            f"{ENGINE_REVISION}; run its recipe again."
+            f"{run.name} was planned by another version of Unmask ({change}); run its recipe again."
         )
     _check_code(identity)
     lock = read_lock(Path(worker.lock))
@@ -153,7 +152,7 @@ def _accuracy(
         batch_size=worker.batch_size,
         journal=Journal(run.answers(), keep, attempt.progress),
     )
-    evaluation = evaluate(lm, loaded, _options(task, task["generation"]))
+    evaluation = evaluate(lm, loaded, _options(task, identity["generation"]))
     attempt.write_samples(samples_of(evaluation, lm, task["metric"]))
     return result_of(evaluation, lm, task["name"], task["metric"])
 

@@ -201,6 +201,7 @@ class _Execution:
         to_do = self._plan.to_do
         if self._plan.unknown:
             yield Message(self._plan.unknown)
+        yield from map(Message, self._plan.changed)
         # Results that are about to be set aside, or to be added, must not change what is predicted.
         self._forecast = self._plan.forecast if self._on == "local" else None
         for each in to_do:

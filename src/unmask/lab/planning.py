@@ -16,11 +16,12 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
-from unmask.lab.runs import StorePlace, open_store, submitted_jobs
+from unmask.lab.runs import StorePlace, computed_anew, open_store, submitted_jobs
 from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
+from unmask.store.index import listing
 from unmask.store.run_folder import RunFolder, WorkerSettings
 from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
@@ -47,6 +48,12 @@ class SweepRun:
     def label(self) -> str:
         """What people call it: task and configuration."""
         return self.planned.label
+
+    @property
+    def place(self) -> tuple[str, str, str, int | None]:
+        """What the run is in its recipe, whatever its identity."""
+        planned = self.planned
+        return planned.kind, planned.configuration, planned.task, planned.limit
 
     @property
     def status(self) -> str:
@@ -104,6 +111,16 @@ class Plan:
     def unknown(self) -> str | None:
         """A sentence on the runs that are left alone because SLURM does not answer for their jobs."""
         return unknown_jobs(self.runs)
+
+    @property
+    def changed(self) -> list[str]:
+        """Sentences on runs to do that had a result before something in their identities changed."""
+        before = read_experiment(self.store, self.experiment)
+        missing = [run for run in self.to_do if run.status == "missing"]
+        if before is None or not missing:
+            return []
+        places = {run.place: run.planned.identity for run in missing}
+        return computed_anew(self.store, before, places, listing(self.store).records)
 
     def rows(self, run: SweepRun) -> int:
         """Rows that a run asks."""

@@ -6,10 +6,12 @@ Knows run folders, the processes of this machine, and what SLURM says of submitt
 
 import os
 import signal
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -17,6 +19,7 @@ from unmask.errors import UnmaskError
 from unmask.launch import job_states
 from unmask.launch.local import LOG
 from unmask.launch.queue_state import cancel as cancel_jobs
+from unmask.spec.sweep import differences, revision_change
 from unmask.store.experiments import (
     Experiment,
     Member,
@@ -25,12 +28,15 @@ from unmask.store.experiments import (
     read_experiment,
     read_jobs,
 )
+from unmask.store.index import IndexRecord, listing
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import PENDING, RUNNING, UNKNOWN, State, SubmittedJob, state_of, states
 from unmask.store.store import Store
 
 MISSING = State("missing")
+MOST_PARTS = 4
+"""Parts of identities that one sentence names."""
 StorePlace = str | Path | Store | None
 """A store, its folder, or None for UNMASK_STORE, or `results` where that is not set."""
 
@@ -96,6 +102,8 @@ class ExperimentStatus:
     runs: tuple[RunStatus, ...]
     superseded: int
     """Runs that an earlier text of the recipe described; they are kept."""
+    changed: tuple[str, ...] = ()
+    """Sentences on runs whose earlier results, or whose present ones, are not what `unmask run` would compute now."""
 
 
 def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus]:
@@ -105,15 +113,73 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
     """
     place = open_store(store)
     chosen = [experiment_of(place, name) for name in experiments or experiment_names(place)]
-    standing = dict(states(place, submitted_jobs(place)))
+    results = listing(place)
+    standing = dict(states(place, submitted_jobs(place), known=results))
     return [
         ExperimentStatus(
             each.name,
             tuple(RunStatus(member, standing.get(member.folder, MISSING)) for member in each.members),
             len(each.superseded),
+            (*_outdated(each, results.records), *_anew_of(place, each, standing, results.records)),
         )
         for each in chosen
     ]
+
+
+def _outdated(experiment: Experiment, records: Mapping[str, IndexRecord]) -> list[str]:
+    """Sentences on results of another version, which a new call would compute again."""
+    present = [records[member.folder] for member in experiment.members if member.folder in records]
+    tally = Counter(filter(None, (revision_change(record.identity) for record in present)))
+    return [
+        f"{_many(count, 'result is', 'results are')} of another version of Unmask ({change}); `unmask run` computes "
+        "them again and keeps these."
+        for change, count in tally.items()
+    ]
+
+
+def _anew_of(
+    store: Store, experiment: Experiment, standing: Mapping[str, State], records: Mapping[str, IndexRecord]
+) -> list[str]:
+    kept = ("done", "retracted")
+    lacking = [each for each in experiment.members if standing.get(each.folder, MISSING).status not in kept]
+    return computed_anew(store, experiment, {each.place: each.folder for each in lacking}, records)
+
+
+def computed_anew(
+    store: Store,
+    experiment: Experiment,
+    runs: Mapping[tuple[str, str, str, int | None], str | Mapping[str, Any]],
+    records: Mapping[str, IndexRecord],
+) -> list[str]:
+    """Sentences on runs without a result that had one before: how many, and which part of them differs.
+
+    `runs` gives, by their place in the recipe, the identities of these runs or the names of their folders.
+    """
+    earlier: dict[Any, IndexRecord] = {}
+    for member in (*experiment.superseded, *experiment.members):
+        if member.place in runs and member.folder in records and member.folder != runs[member.place]:
+            earlier[member.place] = records[member.folder]
+    tally: Counter[str] = Counter()
+    for place, record in earlier.items():
+        with suppress(UnmaskError):  # a run whose run.json is damaged says so itself
+            known = runs[place]
+            now = RunFolder(store.runs_folder / known).identity if isinstance(known, str) else known
+            tally[_listed(differences(record.identity, now))] += 1
+    return [
+        f"{_many(count, 'run has', 'runs have')} an earlier result that is kept and enters no table, because it "
+        f"differs in: {parts}."
+        for parts, count in tally.most_common()
+        if parts
+    ]
+
+
+def _many(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    more = f" and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else ""
+    return ", ".join(parts[:MOST_PARTS]) + more
 
 
 def experiment_of(store: Store, name: str) -> Experiment:

@@ -1,6 +1,7 @@
 """How a request is decoded: plain, validated data that is part of a result's identity."""
 
 import math
+from typing import ClassVar
 
 import msgspec
 
@@ -9,6 +10,9 @@ from unmask.errors import UnmaskError
 
 class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the block-diffusion decoder; the defaults are those the published speeds were taken with."""
+
+    later: ClassVar[tuple[str, ...]] = ()
+    """Settings that came after version 0.2: at their default they stay out of identities, so that ids stay."""
 
     max_new_tokens: int = 512
     """Upper bound of returned tokens; what is returned is the beginning of the unlimited decoding."""
@@ -56,6 +60,12 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise UnmaskError(f"top_p is {self.top_p}; it must lie in (0, 1].")
         if "" in self.stop_strings:
             raise UnmaskError("A stop string is empty; leave it out or give at least one character.")
+
+    def resolved(self, checkpoint_block_size: int | None) -> "DecodeSpec":
+        """The same settings with those that are left to the checkpoint filled in, as an identity holds them."""
+        if self.block_size is None and checkpoint_block_size is None:
+            return self
+        return msgspec.structs.replace(self, block_size=self.resolved_block_size(checkpoint_block_size))
 
     def resolved_block_size(self, checkpoint_block_size: int | None) -> int:
         """Return the block size in force, or say why there is none that fits."""

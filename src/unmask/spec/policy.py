@@ -36,6 +36,8 @@ class PolicySpec(
 
     axes: ClassVar[tuple[str, ...]] = ()
     """The two fields that span a table of configurations best, where both vary."""
+    later: ClassVar[tuple[str, ...]] = ()
+    """Settings that came after version 0.2: at their default they stay out of identities, so that ids stay."""
 
     @property
     def dead(self) -> str | None:

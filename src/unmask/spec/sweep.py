@@ -2,10 +2,11 @@
 
 An identity holds everything that a result depends on and nothing of where it is computed: every decode and
 policy field with its value, defaults included, the checkpoint's and the rows' hashes, the versions of the
-task and of lm-eval, and the revision of the engine.
+task and of lm-eval, and the revision of the engine. A setting that is added in a later version is named in `later` of
+its spec and stays out of an identity while it is at its default, so that runs keep their ids.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,11 +17,16 @@ from unmask.errors import UnmaskError
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe, TaskSpec, TimingSpec
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of identities; 1 is that of version 0.1."""
 ENGINE_REVISION = 3
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Decode settings that, when they are given, win over what tasks ask for, and lm-eval's names for them."""
+PARTS = {"schema": "form of identities", "engine": "engine revision"}
+"""What people call parts of an identity whose names say too little."""
+LONGEST_VALUE = 24
+"""Characters of a value that is named in a difference; of hashes and lists only the name is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,93 +71,141 @@ def sweep_of(
         check_limit(task.name, rows, lock)
         for configuration in expanded:
             if configuration.name in names:
-                identity = accuracy_identity(recipe, configuration, task, rows, lock)
+                identity = identity_of(recipe, lock, task, rows, [configuration])
                 planned.append(PlannedRun("accuracy", configuration.name, task.name, rows, identity))
     for timing in recipe.timing:
         if timing.task in wanted and not patterns:
             prompts = min(timing.prompts, limit or timing.prompts)
-            identity = timing_identity(recipe, timing, prompts, lock)
+            task = next(task for task in recipe.tasks if task.name == timing.task)
+            check_limit(task.name, prompts, lock)
+            identity = identity_of(recipe, lock, task, prompts, _timed(recipe, timing), timing)
             planned.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
     return planned
 
 
-def accuracy_identity(
-    recipe: Recipe, configuration: ConfigurationSpec, task: TaskSpec, limit: int | None, lock: Lock
+def identity_of(
+    recipe: Recipe,
+    lock: Lock,
+    task: TaskSpec,
+    limit: int | None,
+    configurations: Sequence[ConfigurationSpec],
+    timing: TimingSpec | None = None,
 ) -> dict[str, Any]:
-    """What identifies the accuracy of one configuration on one task."""
-    generation = recipe.decode | configuration.decode
-    return {
-        **_common(recipe, lock, "accuracy"),
-        **_settings(recipe, configuration),
-        "task": {
-            **_task(recipe, task, lock),
-            "limit": limit,
-            "generation": generation_arguments(generation),
-        },
-    }
+    """What identifies a result: that of one configuration on a task, or that of a timing run of several.
 
-
-def timing_identity(recipe: Recipe, timing: TimingSpec, prompts: int, lock: Lock) -> dict[str, Any]:
-    """What identifies a timing run."""
-    task = next(task for task in recipe.tasks if task.name == timing.task)
-    names = _chosen([item.name for item in recipe.expanded()], timing.configurations, "configuration")
-    control = timing.control or (recipe.control if recipe.control in names else names[0])
-    check_limit(task.name, prompts, lock)
-    return {
-        **_common(recipe, lock, "timing"),
-        "task": {
-            **_task(recipe, task, lock),
-            "limit": prompts,
-            "generation": generation_arguments(recipe.decode),
-        },
-        "prompts": prompts,
-        "repeats": timing.repeats,
-        "batch_size": timing.batch_size,
-        "control": control,
-        "configurations": {
-            configuration.name: {
-                **_settings(recipe, configuration),
-                "generation": generation_arguments(recipe.decode | configuration.decode),
-            }
-            for configuration in recipe.expanded()
-            if configuration.name in {*names, control}
-        },
-    }
-
-
-def _common(recipe: Recipe, lock: Lock, kind: str) -> dict[str, Any]:
-    return {
+    Nothing else writes an identity. It holds resolved values, so that a default is the same setting written out or not.
+    """
+    members = lock.members.get(task.name)
+    if members is None:
+        raise UnmaskError(f"{task.name} is not in the lock; run `unmask prepare` on the recipe again.")
+    shared: dict[str, Any] = {
         "schema": SCHEMA,
-        "kind": kind,
+        "kind": "accuracy" if timing is None else "timing",
         "engine": ENGINE_REVISION,
         "weights": lock.weights,
         "dtype": recipe.model.dtype,
         "mask_token_id": recipe.model.mask_token_id,
+        "task": {
+            **frozen(task),
+            "limit": limit,
+            "chat": recipe.evaluation.chat,
+            "system_instruction": recipe.evaluation.system_instruction,
+            "version": {name: lock.versions[name] for name in members},
+            "rows": {name: lock.sizes[name] for name in members},
+            "rows_sha256": {name: lock.tasks[name] for name in members},
+            "lm_eval": lock.lm_eval,
+        },
+    }
+    settings = {each.name: _settings(recipe, each, lock) for each in configurations}
+    if timing is None:
+        return shared | settings[configurations[0].name]
+    return shared | {
+        "prompts": limit,
+        "repeats": timing.repeats,
+        "batch_size": timing.batch_size,
+        "control": _control(recipe, timing),
+        "configurations": settings,
     }
 
 
-def _settings(recipe: Recipe, configuration: ConfigurationSpec) -> dict[str, Any]:
+def _settings(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> dict[str, Any]:
     policy = recipe.policy_of(configuration)
     return {
-        "decode": msgspec.to_builtins(recipe.decode_of(configuration)),
-        "policy": msgspec.to_builtins(policy),
+        "decode": frozen(recipe.decode_of(configuration).resolved(lock.block_size)),
+        "generation": generation_arguments(recipe.decode | configuration.decode),
+        "policy": frozen(policy),
         **policy.depends_on(),
     }
 
 
-def _task(recipe: Recipe, task: TaskSpec, lock: Lock) -> dict[str, Any]:
-    members = lock.members.get(task.name)
-    if members is None:
-        raise UnmaskError(f"{task.name} is not in the lock; run `unmask prepare` on the recipe again.")
-    return {
-        **msgspec.to_builtins(task),
-        "chat": recipe.evaluation.chat,
-        "system_instruction": recipe.evaluation.system_instruction,
-        "version": {name: lock.versions[name] for name in members},
-        "rows": {name: lock.sizes[name] for name in members},
-        "rows_sha256": {name: lock.tasks[name] for name in members},
-        "lm_eval": lock.lm_eval,
-    }
+def frozen(spec: msgspec.Struct) -> dict[str, Any]:
+    """Every setting of a spec with its value; those that its `later` names only where they are not at their default."""
+    values: dict[str, Any] = msgspec.to_builtins(spec)
+    for field in msgspec.structs.fields(type(spec)):
+        value = getattr(spec, field.name)
+        if field.name in getattr(spec, "later", ()) and value == _default(field):
+            del values[field.encode_name]
+        elif isinstance(value, msgspec.Struct):
+            values[field.encode_name] = frozen(value)
+    return values
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def _timed(recipe: Recipe, timing: TimingSpec) -> list[ConfigurationSpec]:
+    """The configurations that a timing run compares, and its control."""
+    every = recipe.expanded()
+    names = _chosen([each.name for each in every], timing.configurations, "configuration")
+    return [each for each in every if each.name in {*names, _control(recipe, timing)}]
+
+
+def _control(recipe: Recipe, timing: TimingSpec) -> str:
+    names = _chosen([each.name for each in recipe.expanded()], timing.configurations, "configuration")
+    return timing.control or (recipe.control if recipe.control in names else names[0])
+
+
+def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The parts in which two identities differ, such as `engine revision 2 -> 3` or `decode.threshold 0.9 -> 0.7`.
+
+    Identities of another schema name and resolve their parts otherwise: then only parts that both hold are compared.
+    """
+    before, after = _parts(earlier), _parts(now)
+    other = before.get("schema") != after.get("schema")
+    names = [name for name in after | before if before.get(name) != after.get(name)]
+    if other:
+        names = [name for name in names if before.get(name) is not None and after.get(name) is not None]
+    return [_change(name, before.get(name), after.get(name)) for name in names]
+
+
+def revision_change(identity: Mapping[str, Any]) -> str | None:
+    """In what a run was planned otherwise than this version plans runs; None where results may be mixed."""
+    now = {"schema": SCHEMA, "engine": ENGINE_REVISION}
+    changes = [
+        _change(name, identity.get(name), now[name]) for name in now if identity.get(name) != now[name]
+    ]
+    return ", ".join(changes) or None
+
+
+def _parts(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value of an identity by its path; lists are values."""
+    parts: dict[str, Any] = {}
+    waiting: list[tuple[str, Any]] = [("", identity)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, Mapping) and value:
+            inner = [(f"{path}.{key}" if path else str(key), value[key]) for key in value]
+            waiting += reversed(inner)
+        else:
+            parts[path] = list(value) if isinstance(value, tuple) else value
+    return parts
+
+
+def _change(name: str, before: Any, after: Any) -> str:
+    values = ["not set" if value is None else str(value) for value in (before, after)]
+    words = PARTS.get(name, name)
+    return words if max(map(len, values)) > LONGEST_VALUE else f"{words} {' -> '.join(values)}"
 
 
 def generation_arguments(decode: Mapping[str, Any]) -> dict[str, Any]:

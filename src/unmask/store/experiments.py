@@ -40,6 +40,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the run's folder."""
     kind: str
 
+    @property
+    def place(self) -> tuple[str, str, str, int | None]:
+        """What the run is in its recipe, whatever its identity."""
+        return self.kind, self.configuration, self.task, self.limit
+
 
 class Superseded(Member, frozen=True, kw_only=True):
     """A run that an earlier text or lock of the recipe described and the present one does not."""
@@ -188,12 +193,8 @@ def _check_owner(before: Experiment, recipe: Path, digest: str) -> None:
 def _merged(before: tuple[Member, ...], members: tuple[Member, ...]) -> tuple[Member, ...]:
     """A call for some tasks of a recipe does not forget the others."""
     # A lock that was renewed gives a configuration another id, which takes the place of the old one.
-    known = {_place(member): member for member in (*before, *members)}
+    known = {member.place: member for member in (*before, *members)}
     return tuple(known.values())
-
-
-def _place(member: Member) -> tuple[str, str, str, int | None]:
-    return member.kind, member.configuration, member.task, member.limit
 
 
 def _superseded(before: Experiment | None, members: tuple[Member, ...]) -> tuple[Superseded, ...]:

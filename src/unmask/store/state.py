@@ -11,7 +11,7 @@ from typing import Literal
 
 from unmask.errors import UnmaskError
 from unmask.store.attempt import Attempt
-from unmask.store.index import listing, read_record
+from unmask.store.index import Listing, listing, read_record
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
@@ -65,9 +65,11 @@ class State:
     """The job that the scheduler did not answer for."""
 
 
-def states(store: Store, jobs: Jobs | None = None, now: float | None = None) -> Iterator[tuple[str, State]]:
-    """Name and state of every run; results are looked up in the index."""
-    runs = listing(store)
+def states(
+    store: Store, jobs: Jobs | None = None, now: float | None = None, known: Listing | None = None
+) -> Iterator[tuple[str, State]]:
+    """Name and state of every run; results are looked up in the index, or in what was read of it before."""
+    runs = known or listing(store)
     for name in runs.names:
         record = runs.records.get(name)
         if record is not None:
