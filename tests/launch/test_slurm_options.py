@@ -71,6 +71,9 @@ def test_wrong_resources_are_refused(fields: dict[str, Any], message: str) -> No
         {"setup": ["export HF_TOKEN=hf_abcdefghijklmnopqrst"]},
         {"setup": ["login my-own-secret"]},
         {"sbatch": {"comment": "my-own-secret"}},
+        {"setup": ["export MY_PASSWORD=abc"]},
+        {"sbatch": {"export": "ALL,DB_PASSWORD=abc"}},
+        {"setup": ["pip install -i https://me@index.example/simple x"]},
     ],
 )
 def test_a_token_is_never_written_into_a_script(
@@ -81,6 +84,12 @@ def test_a_token_is_never_written_into_a_script(
         next(submit(light_jobs(tmp_path, 1), tmp_path, resources))
     assert "my-own-secret" not in str(refusal.value)
     assert "hf_abc" not in str(refusal.value)
+
+
+def test_a_reference_to_a_token_is_no_token(tmp_path: Path, fake_cluster: Path) -> None:
+    setup = ["export HF_TOKEN=$(cat ~/.hub)", "export MY_PASSWORD=$OTHER"]
+    assert next(submit(light_jobs(tmp_path, 1), tmp_path, {"setup": setup}))
+    assert "export HF_TOKEN=$(cat ~/.hub)" in fake_cluster.read_text()
 
 
 def test_a_token_in_the_command_is_refused(tmp_path: Path) -> None:

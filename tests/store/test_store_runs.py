@@ -148,7 +148,7 @@ def test_an_attempt_tells_where_it_runs_and_keeps_secrets(
     text = "".join(file.read_text() for file in attempt.folder.iterdir())
     for secret in ("abc", "hf_", "secret"):
         assert secret not in text
-    assert attempt.failure().reason == "the hub refused [hidden]"
+    assert attempt.failure().reason == "the hub refused (hidden)"
 
 
 def test_answers_are_merged_and_the_first_of_a_key_counts(store: Store) -> None:

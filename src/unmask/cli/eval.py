@@ -220,7 +220,8 @@ def _write_results(output: Path, outcome: "Evaluation") -> None:
     output.mkdir(exist_ok=True)
     for task, rows in outcome.samples.items():
         lines = (json.dumps(row, ensure_ascii=False) for row in msgspec.to_builtins(rows, enc_hook=str))
-        write_atomically(output / f"samples_{task}.jsonl", "".join(f"{line}\n" for line in lines))
+        text = "".join(f"{line}\n" for line in lines)
+        write_atomically(output / f"samples_{task}.jsonl", text, verbatim=True)
     write_atomically(
         output / "results.json", json.dumps(outcome.document, ensure_ascii=False, indent=1) + "\n"
     )

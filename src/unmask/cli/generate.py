@@ -121,7 +121,7 @@ def _show(
 ) -> None:
     answers = _answers(decoded)
     if output:
-        write_atomically(output, _as_lines(answers))
+        write_atomically(output, _as_lines(answers), verbatim=True)
     if as_json:
         document = {
             "model": str(engine.folder),

@@ -6,6 +6,7 @@ allow it, 70 a defect of this program, 130 interrupted). It does not know what a
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import click
 
 import unmask
 from unmask.errors import UnmaskError
+from unmask.store.redaction import redacted
 
 
 class Verb(NamedTuple):
@@ -67,7 +69,7 @@ class Defect(click.ClickException):
     exit_code = 70
 
     def __init__(self, error: Exception) -> None:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
+        what = redacted(" ".join(f"{type(error).__name__}: {error}".split()))
         super().__init__(f"Unmask failed unexpectedly ({what}); set {TRACEBACK}=1 to see where.")
 
 
@@ -122,12 +124,12 @@ def failures_as_one_line() -> Iterator[None]:
         click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(130) from None
     except UnmaskError as error:
-        raise Refusal(" ".join(str(error).split())) from None
+        raise Refusal(redacted(" ".join(str(error).split()))) from None
     except BrokenPipeError:
         raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        raise Refusal(f"{place}{error.strerror or error}.") from None
+        raise Refusal(redacted(f"{place}{error.strerror or error}.")) from None
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
@@ -136,7 +138,7 @@ def failures_as_one_line() -> Iterator[None]:
 
 def _usage_sentence(error: click.UsageError) -> str:
     hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
-    return " ".join(error.format_message().split()) + hint
+    return redacted(" ".join(error.format_message().split())) + hint
 
 
 def _show_warning(
@@ -172,3 +174,6 @@ def main() -> None:
         app(prog_name="unmask")
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:
+        sys.stderr.write(redacted(traceback.format_exc()))
+        sys.exit(1)

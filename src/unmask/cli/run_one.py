@@ -1,15 +1,20 @@
 """`unmask run-one`: what every worker starts as. Executes one run of a store and leaves everything in its folder."""
 
+import atexit
 import os
 import signal
+import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 import click
 
 from unmask.errors import UnmaskError
+from unmask.launch.processes import LOG_SECONDS
+from unmask.store.redaction import clean_copy
 from unmask.store.run_folder import RunFolder
 
 
@@ -52,13 +57,28 @@ def run_one(folder: Path, keep_output: bool) -> None:
 
 
 def _redirect(log: Path) -> None:
-    """Send everything that this process and its children print to the attempt's log."""
+    """Send everything that this process and its children print, without secrets, to the attempt's log."""
+    with log.open("ab") as file:
+        copy = clean_copy(file)
+    assert copy.stdin is not None, "it was asked for"
+    with copy.stdin as output:
+        _print_to(output.fileno())
+    atexit.register(_close, copy)
+
+
+def _close(copy: "subprocess.Popen[bytes]") -> None:
+    """Let the last words reach the log before this process ends."""
+    with Path(os.devnull).open("wb") as nowhere:
+        _print_to(nowhere.fileno())
+    with suppress(subprocess.TimeoutExpired):
+        copy.wait(LOG_SECONDS)
+
+
+def _print_to(descriptor: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    os.close(descriptor)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -98,7 +98,8 @@ def open_recipe(path: str | Path) -> OpenRecipe:
     file = file.resolve()
     if redacted(text) != text:
         raise UnmaskError(
-            f"{file} holds what looks like a token; take it out: HF_TOKEN is handed over through the environment."
+            f"{file} holds what looks like a secret, and its text is kept on record; take it out, or let an "
+            "environment variable hold it."
         )
     return OpenRecipe(file, text, recipe)
 

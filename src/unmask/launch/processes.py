@@ -12,8 +12,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from unmask.store.redaction import clean_copy
+
 LEASH = Path(__file__).with_name("leash.py")
 PAUSE = 0.02
+LOG_SECONDS = 5.0
+"""How long the last words of a worker may take to reach its log."""
+
+
+class WorkerProcess(subprocess.Popen[bytes]):
+    """A process whose output passes another one that hides secrets; waiting for it waits for its log too."""
+
+    log_copy: subprocess.Popen[bytes]
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once the last words are in the log; a child that goes on printing is not waited for."""
+        code = super().wait(timeout)
+        with suppress(subprocess.TimeoutExpired):
+            self.log_copy.wait(LOG_SECONDS)
+        return code
 
 
 def start_worker(
@@ -23,19 +40,24 @@ def start_worker(
     *,
     own_session: bool,
     ignore: Iterable[signal.Signals] = (),
-) -> subprocess.Popen[bytes]:
-    """Start a command that dies with this process and appends its output to a file."""
+) -> WorkerProcess:
+    """Start a command that dies with this process and appends its output, without secrets, to a file."""
     ignored = ",".join(str(int(each)) for each in ignore)
     leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), ignored, "--"]
     with log_file.open("ab") as log:
-        return subprocess.Popen(
+        copy = clean_copy(log)
+    assert copy.stdin is not None, "it was asked for"
+    with copy.stdin as output:
+        process = WorkerProcess(
             [*leash, *argv],
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=own_session,
         )
+    process.log_copy = copy
+    return process
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:

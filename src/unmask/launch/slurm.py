@@ -2,8 +2,8 @@
 
 Knows sbatch's options for GPUs, memory and time, and what must not stand in a script; it knows no cluster.
 
-Nothing is waited for: what is done is seen on disk, what is queued by `queue_state`. Secrets stay in the environment,
-which sbatch hands over; where it does not (`export = "NONE"`), a worker finds the hub's own token file.
+Nothing is waited for: what is done is seen on disk, what is queued by `queue_state`. SLURM keeps the environment that
+sbatch sees in its own files, so sbatch sees no variable that holds a secret, except those that `export` names.
 """
 
 import os
@@ -21,7 +21,7 @@ from unmask.errors import UnmaskError
 from unmask.launch.local import RESULT, WorkerCommand
 from unmask.spec import build
 from unmask.spec.recipe import ResourcesSpec
-from unmask.store.redaction import redacted
+from unmask.store.redaction import public_environment, redacted
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
@@ -67,7 +67,7 @@ def submit(
     for start in range(0, len(commands), size):
         chunk = commands[start : start + size]
         executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, name)
-        submitted = _submit_array(executor, chunk, wanted.requeue, start)
+        submitted = _submit_array(executor, chunk, wanted.requeue, _exported(wanted), start)
         # Arrays have limits of their own: with a limit on all, one follows the other.
         after = submitted[0].job_id.split("_")[0] if wanted.parallel else None
         yield submitted
@@ -112,7 +112,11 @@ def _executor(
 
 
 def _submit_array(
-    executor: "SlurmExecutor", commands: Sequence[WorkerCommand], requeue: bool, before: int
+    executor: "SlurmExecutor",
+    commands: Sequence[WorkerCommand],
+    requeue: bool,
+    exported: Sequence[str],
+    before: int,
 ) -> list[Submitted]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -124,7 +128,7 @@ def _submit_array(
     ]
     kept = _loose_files(executor)
     try:
-        with _outside_of_jobs():
+        with _public_environment(exported):
             queued = executor.submit_array(tasks)
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         for file in _loose_files(executor) - kept:
@@ -141,21 +145,27 @@ def _loose_files(executor: "SlurmExecutor") -> set[Path]:
 
 
 @contextmanager
-def _outside_of_jobs() -> Iterator[None]:
-    """Submit as from a login node: inside a job its own SLURM variables would be taken for wishes."""
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith("SLURM_") and name != "SLURM_CONF"
-    }
-    if "SLURM_JOB_ID" not in inherited:
-        inherited = {}
-    for variable in inherited:
+def _public_environment(exported: Sequence[str]) -> Iterator[None]:
+    """Submit without secrets, and as from a login node: inside a job its own SLURM variables would be wishes."""
+    before, public = dict(os.environ), public_environment(os.environ, exported)
+    if "SLURM_JOB_ID" in public:
+        public = {
+            name: value
+            for name, value in public.items()
+            if not name.startswith("SLURM_") or name == "SLURM_CONF"
+        }
+    for variable in before.keys() - public.keys():
         del os.environ[variable]
     try:
         yield
     finally:
-        os.environ.update(inherited)
+        os.environ.update(before)
+
+
+def _exported(resources: ResourcesSpec) -> list[str]:
+    """Variables that the recipe hands over by name: `sbatch = { export = "ALL,HF_TOKEN" }`."""
+    given = {_option(name): str(value) for name, value in resources.sbatch.items()}
+    return [name.strip() for name in given.get("export", "").split(",")]
 
 
 def _sentence(message: str) -> str:
@@ -204,8 +214,8 @@ def refuse_secrets(resources: ResourcesSpec, commands: Iterable[Iterable[str]]) 
     written += [word for command in commands for word in command]
     if any(redacted(text) != text for text in written):
         raise UnmaskError(
-            "The resources hold an access token, which would be written into the job's script; give it as HF_TOKEN in "
-            "the environment or by `hf auth login`."
+            "The resources hold a secret, such as an access token, which would be written into the job's script; use "
+            'a reference instead ("export HF_TOKEN=$(cat FILE)"), or `hf auth login`.'
         )
 
 

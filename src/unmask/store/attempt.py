@@ -30,7 +30,7 @@ from unmask.store.files import (
     write_chunks,
 )
 from unmask.store.process import ProcessMark, slurm_ids, this_process
-from unmask.store.redaction import redacted, redacted_arguments
+from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Number
 
 BUFFERED_LINES = 256
@@ -238,7 +238,7 @@ class Attempt:
 
     def fail(self, reason: str) -> bool:
         """Say why there is no result; False where not even that can be written."""
-        failure = Failure(reason=redacted(reason), time=datetime.now(UTC).isoformat(timespec="seconds"))
+        failure = Failure(reason=reason, time=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             write_atomically(self.folder / "failure.json", canonical(failure) + b"\n")
         except UnmaskError:

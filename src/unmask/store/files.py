@@ -2,7 +2,8 @@
 
 Knows bytes, names and what can go wrong on a disk; nothing of runs. Every failure is one sentence that names
 the file, and none leaves half of it behind. A process that is killed may leave a file whose name begins with
-a dot; no reader looks at those.
+a dot; no reader looks at those. What is written passes the redaction of secrets, except the words of models and
+benchmarks (`verbatim`, `write_chunks`, `append_durably`): hiding a part of an answer would change a result.
 """
 
 import errno
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO, NoReturn, TypeVar
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.store.redaction import redacted_bytes
 
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 """What file systems without hard links answer."""
@@ -39,13 +41,14 @@ def _plain_number(value: Any) -> float:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def write_atomically(path: Path, text: str | bytes, durable: bool = True) -> None:
+def write_atomically(path: Path, text: str | bytes, durable: bool = True, *, verbatim: bool = False) -> None:
     """Write beside the target and rename, so that a reader finds the old file, the new one, or none."""
-    write_chunks(path, [text.encode("utf-8") if isinstance(text, str) else text], durable)
+    content = text.encode("utf-8") if isinstance(text, str) else text
+    write_chunks(path, [content if verbatim else redacted_bytes(content)], durable)
 
 
 def write_chunks(path: Path, chunks: Iterable[bytes], durable: bool = True) -> None:
-    """The same for content that is too large to hold at once."""
+    """The same, word by word, for content that is too large to hold at once."""
     with _explained(path), _beside(path, chunks, durable) as temporary:
         with suppress(FileNotFoundError):
             temporary.chmod(path.stat().st_mode & 0o7777)
@@ -59,14 +62,14 @@ def publish_once(path: Path, value: Any) -> bool:
     with _explained(path):
         if path.exists():
             return False
-        with _beside(path, [canonical(value), b"\n"]) as temporary:
+        with _beside(path, [redacted_bytes(canonical(value)), b"\n"]) as temporary:
             published = _link(temporary, path)
         sync_folder(path.parent)
         return published
 
 
 def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
-    """Add to an unbuffered file; what a full disk or an interrupt cuts short is taken back.
+    """Add word by word to an unbuffered file; what a full disk or an interrupt cuts short is taken back.
 
     So lines never run together, and what is written again later does not stand there twice.
     """

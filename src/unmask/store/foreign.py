@@ -19,6 +19,7 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
+from unmask.store.redaction import redacted_bytes
 from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
@@ -113,6 +114,8 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
     for path, file in files.items():
         try:
             contents[path] = file.read_bytes()
+            if redacted_bytes(contents[path]) != contents[path]:
+                raise UnmaskError("it holds what looks like a secret, which must be taken out first")
             digest = hashlib.sha256(contents[path]).hexdigest()
             records[path] = foreign_record(name, path, digest, parse_object(contents[path]), metric_of)
         except OSError as error:
@@ -162,7 +165,7 @@ def _keep(
         kept = place / "files" / path
         if not kept.exists():
             make_folder(kept.parent)
-            write_atomically(kept, contents[path])
+            write_atomically(kept, contents[path], verbatim=True)
     records = sorted({**known, **added_records}.values(), key=lambda record: record.path)
     if {**known, **added_records} != known:
         content = _Import(

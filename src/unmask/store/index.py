@@ -235,6 +235,6 @@ def _read(file: Path) -> dict[str, IndexEntry]:
 
 def _write(file: Path, entries: dict[str, IndexEntry]) -> None:
     try:
-        write_atomically(file, msgspec.json.encode(Index(SCHEMA, entries)), durable=False)
+        write_atomically(file, msgspec.json.encode(Index(SCHEMA, entries)), durable=False, verbatim=True)
     except (UnmaskError, ValueError, OSError):
         return

@@ -26,7 +26,6 @@ from unmask.store.files import (
     sync_folder,
     write_atomically,
 )
-from unmask.store.redaction import redacted
 from unmask.store.result import SCHEMA, AccuracyResult, AnyResult
 
 RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
@@ -151,7 +150,7 @@ class RunFolder:
             raise UnmaskError(f"{self.name} has no result that could be retracted.")
         retraction = Retraction(
             id=self.id,
-            reason=redacted(reason.strip()),
+            reason=reason.strip(),
             time=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         if not publish_once(self.folder / "retracted.json", retraction):
@@ -194,7 +193,7 @@ class RunFolder:
         file = self.recording_file(sample)
         make_folder(file.parent)
         mark = {"schema": RECORDING_SCHEMA, "of": self.recorded_result(), "run": self.id, "sample": sample}
-        write_atomically(file, canonical({**mark, **recording}) + b"\n")
+        write_atomically(file, canonical({**mark, **recording}) + b"\n", verbatim=True)
         return file
 
     def recorded_result(self) -> dict[str, str | None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from unmask.errors import UnmaskError
 from unmask.store.files import canonical, make_folder, publish_once, read_json, sync_folder
+from unmask.store.redaction import redacted_bytes
 from unmask.store.run_folder import RunFolder, WorkerSettings
 
 DEFAULT = "results"
@@ -67,6 +68,11 @@ class Store:
             make_folder(run.folder)
             sync_folder(self.runs_folder)
         frozen = {"schema": 1, "id": run.id, "identity": identity}
+        if redacted_bytes(canonical(frozen)) != canonical(frozen):
+            raise UnmaskError(
+                f"The settings of {run.name} hold a secret, or the value of an environment variable with a secret's "
+                "name; take it out of the recipe."
+            )
         if not publish_once(run.folder / "run.json", frozen):
             _check_same(run, identity)
         if worker is not None:
