@@ -123,7 +123,23 @@ def test_rows_without_a_predecessor_whose_logits_are_read() -> None:
             return StepPlan(rows=RowSelection(tuple(view.sub_block)))
         return FULL
 
-    assert "keep the predecessors of masked rows" in refusal(answer)
+    assert "keep the offsets of view.read" in refusal(answer)
+
+
+def test_what_the_view_says_is_read_is_enough() -> None:
+    """A plan of the sub-block, the changed rows and `view.read` leaves nothing out that is needed."""
+    views: list[StepView] = []
+
+    def answer(view: StepView) -> StepPlan:
+        views.append(view)
+        if view.kind is Kind.BLOCK and view.step:
+            return StepPlan(rows=RowSelection(tuple(sorted({*view.sub_block, *view.changed, *view.read}))))
+        return FULL
+
+    assert one(PROMPTS[1], Planted(answer)).generation.ids
+    assert any(set(view.read) - set(view.sub_block) for view in views), "a row before the sub-block is read"
+    for view in views:
+        assert view.fed == (view.sub_block if view.kind is Kind.SUB else range(view.block_size))
 
 
 def test_rows_left_out_at_a_first_step() -> None:

@@ -109,7 +109,7 @@ class Decoder:
         """Feed whole prompt blocks, many at a time; a chunk ends where it would grow too large."""
         chunk: list[Piece] = []
         for sequence, first in sequences:
-            size, end = sequence.settings.block_size, sequence.start
+            size, end = sequence.block_size, sequence.start
             for start in range(first, end, size):
                 last = start + size == end
                 reads = sequence.read_positions(Kind.PREFILL) if last else []
@@ -123,14 +123,7 @@ class Decoder:
     def _forward(self, pieces: Sequence[Piece], plan: StepPlan) -> Iterator[StepEvent]:
         """Run one forward and let every sequence take what it needs from it."""
         tokens = [piece.sequence.tokens[position] for piece in pieces for position in piece.positions]
-        segments = [
-            Segment(
-                p.sequence.slot,
-                p.positions,
-                p.positions[-1] + 1 if p.kind is Kind.PREFILL else p.sequence.stop,
-            )
-            for p in pieces
-        ]
+        segments = [_segment(piece) for piece in pieces]
         selection = [(piece.always, piece.kept - piece.always) for piece in pieces] if plan.rows else ()
         output = self.workspace.forward(tokens, segments, plan, selection)
         predictions = self._read(output.hidden_TD, pieces)
@@ -140,10 +133,11 @@ class Decoder:
             yield from self._take(piece, predictions_of_piece)
 
     def _read(self, hidden_TD: torch.Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
-        """Predict every position that is asked for, each from the row one position to its left."""
+        """Predict every position that is asked for, each from the row of its source."""
         rows, start = [], 0
         for piece in pieces:
-            rows += [start + piece.positions.index(position - 1) for position in piece.reads]
+            source = piece.sequence.source
+            rows += [start + piece.positions.index(source(position)) for position in piece.reads]
             start += piece.kept
         if not rows:
             return [Predictions([], []) for _ in pieces]
@@ -192,7 +186,7 @@ class Decoder:
 
     def _first_bad_layer(self, sequence: SequenceState) -> str | None:
         """Feed the sequence's blocks again from the first, watching every layer, in buffers of their own."""
-        size = sequence.settings.block_size
+        size = sequence.block_size
         scratch = Workspace(self.workspace.transformer, 1, sequence.stop, size)
         for start in range(0, sequence.stop, size):
             block = range(start, start + size)
@@ -201,3 +195,10 @@ class Decoder:
             if where:
                 return where
         return None
+
+
+def _segment(piece: Piece) -> Segment:
+    sequence, positions = piece.sequence, piece.positions
+    if piece.kind is Kind.PREFILL:
+        return Segment(sequence.slot, positions, positions[-1] + 1, positions[0])
+    return Segment(sequence.slot, positions, sequence.stop, sequence.start)

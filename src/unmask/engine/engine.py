@@ -15,7 +15,7 @@ from unmask.engine.policy import Full, Policy
 from unmask.engine.prompt import Prompt, PromptEncoder, Request, as_requests
 from unmask.engine.sampling import Sampler, request_seed
 from unmask.engine.score import ScoreRequest, Scores, score
-from unmask.engine.sequence import BlockSettings, SequenceState
+from unmask.engine.sequence import BlockSettings, SequenceState, room_for
 from unmask.engine.stopping import StopStrings
 from unmask.engine.unmasking import ConfidenceRule, UnmaskingRule, UnmaskingWriter
 from unmask.errors import UnmaskError
@@ -160,8 +160,7 @@ class Engine:
         writer: UnmaskingWriter,
         observer: Observer | None,
     ) -> Iterator[StepEvent | SequenceState]:
-        size = sequences[0].settings.block_size
-        length = max(-(-sequence.end // size) * size for sequence in sequences)
+        length, size = room_for(sequences)
         workspace = self.workspace(min(batch_size, len(sequences)), length, size)
         workspace.observer = observer
         sampler = Sampler(self.mask_token, spec.temperature, spec.top_p)

@@ -25,13 +25,13 @@ class FeatureStore:
         self._buffers: dict[Hashable, Tensor] = {}
 
     def places(self, segments: Sequence[Segment]) -> Places:
-        """Where the rows of some segments lie; a segment's block ends where its visible keys end."""
+        """Where the rows of some segments lie."""
         size, only = self._block_size, segments[0]
         if len(segments) == 1 and isinstance(only.positions, range):
-            first = only.slot * size + only.positions.start - (only.visible - size)
+            first = only.slot * size + only.positions.start - only.first
             return slice(first, first + len(only.positions))
         places = [
-            segment.slot * size + position - (segment.visible - size)
+            segment.slot * size + position - segment.first
             for segment in segments
             for position in segment.positions
         ]

@@ -24,6 +24,10 @@ class StepView:
     sub_block: range
     masked: tuple[int, ...]
     """Offsets in the block without a token yet."""
+    fed: range
+    """Offsets that the step feeds where nothing is left out."""
+    read: tuple[int, ...]
+    """Offsets of the rows whose logits are read: those from which the masked positions are predicted."""
     changed: tuple[int, ...]
     """Offsets whose token changed since their keys were written."""
     ages: tuple[int | None, ...]

@@ -42,7 +42,7 @@ def shared(sequence: SequenceState, tokens: Sequence[int]) -> int:
 
     The last block of a prompt is always fed, because the first token may be read from it.
     """
-    size = sequence.settings.block_size
+    size = sequence.block_size
     positions = 0
     while (
         positions + 2 * size <= sequence.start

@@ -109,7 +109,7 @@ class LayerWatch:
         )
 
     def _compare(self, segment: Segment, now_LND: dict[str, Tensor]) -> None:
-        start = segment.visible - self.block_size
+        start = segment.first
         if start != self._block_start:
             self._block_start, self._before = start, {}
         offsets = [position - start for position in segment.positions]

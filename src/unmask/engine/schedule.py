@@ -66,18 +66,21 @@ def view_of(sequence: SequenceState, kind: Kind, layers: int) -> StepView:
     """What a policy may know of a sequence."""
     start, sub_block = sequence.start, sequence.sub_block
     refreshes = tuple(sequence.remembered.items())
-    fed = offset_bits(sequence.positions(kind), start) if refreshes else 0
+    fed = sequence.positions(kind)
+    bits = offset_bits(fed, start) if refreshes else 0
     return StepView(
         kind=kind,
         layers=layers,
         block=sequence.blocks_done,
-        block_size=sequence.settings.block_size,
+        block_size=sequence.block_size,
         step=sequence.step,
         block_steps=sequence.block_steps,
         sub_block=range(sub_block.start - start, sub_block.stop - start),
         masked=tuple(position - start for position in sequence.masked(range(start, sequence.stop))),
+        fed=range(fed.start - start, fed.stop - start),
+        read=tuple(sequence.source(position) - start for position in sequence.read_positions(kind)),
         changed=tuple(sorted(position - start for position in sequence.changed)),
-        ages=layer_ages(refreshes, fed, sequence.step, layers),
+        ages=layer_ages(refreshes, bits, sequence.step, layers),
         drift=sequence.drift,
         refreshes=refreshes,
     )
@@ -86,7 +89,7 @@ def view_of(sequence: SequenceState, kind: Kind, layers: int) -> StepView:
 def work_of(piece: Piece, layers: int) -> Work:
     """What the forward costs this sequence; a prefill counts once, when its last block is through."""
     sequence, kind, plan = piece.sequence, piece.kind, piece.plan
-    size = sequence.settings.block_size
+    size = sequence.block_size
     if kind is Kind.PREFILL:
         blocks = sequence.start // size
         return Work("prefill", sequence.start, size * size * blocks * (blocks + 1) // 2, len(piece.reads))
@@ -169,10 +172,8 @@ def _chosen_positions(
         raise UnmaskError(
             "The policy's rows do not fit the step: they must be distinct offsets that it feeds."
         )
-    if not set(always).issuperset(position - 1 for position in reads):
-        raise UnmaskError(
-            "The policy leaves out a row whose logits are read: keep the predecessors of masked rows."
-        )
+    if not set(always).issuperset(map(sequence.source, reads)):
+        raise UnmaskError("The policy leaves out a row whose logits are read: keep the offsets of view.read.")
     if not 0 <= plan.rows.count <= len(among):
         raise UnmaskError(f"The policy asks for {plan.rows.count} of {len(among)} rows; correct the count.")
     if not sequence.has_block_keys and len(always) + plan.rows.count < len(positions):

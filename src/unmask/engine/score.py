@@ -18,7 +18,7 @@ from unmask.engine.scoring import (
     TargetReader,
     show,
 )
-from unmask.engine.sequence import BlockSettings, SequenceState
+from unmask.engine.sequence import BlockSettings, SequenceState, room_for
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec
 from unmask.spec.recipe import EstimatorName, OrderName
@@ -97,8 +97,7 @@ def _decode(
     if not groups:
         return
     sequences = sorted(groups, key=lambda sequence: -sequence.end)
-    size = sequences[0].settings.block_size
-    length = max(-(-sequence.end // size) * size for sequence in sequences)
+    length, size = room_for(sequences)
     counts = {sequence.index: len(group.targets) for sequence, group in groups.items()}
     slots = max(min(batch_size, sum(counts.values())), *counts.values(), 1)
     workspace = engine.workspace(slots, length, size)
@@ -176,7 +175,7 @@ def _show_known(
 ) -> None:
     """What the published evaluation lets the answer see: the rest of its target and an end token."""
     first = sequence.prompt_length
-    if estimator not in ("canvas", "first_token") or first % sequence.settings.block_size == 0:
+    if estimator not in ("canvas", "first_token") or first % sequence.block_size == 0:
         return
     if not engine.config.stop_tokens:
         raise UnmaskError(f"{estimator} shows an end token behind the answer, but the checkpoint names none.")

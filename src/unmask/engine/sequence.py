@@ -50,7 +50,10 @@ class SequenceState:
         self.ledger = Ledger(layers)
         self.slot = -1
         self.finish_reason: str | None = None
-        self.start = len(prompt) // settings.block_size * settings.block_size
+        self.block_size = settings.block_size
+        self.capacity = -(-self.end // self.block_size) * self.block_size
+        """Positions whose keys it may write: its blocks, whole."""
+        self.start = len(prompt) // self.block_size * self.block_size
         """First position of the current block; everything before it is in the cache once prefilled."""
         self.needs_prefill = self.start > 0
         self.known_until = len(prompt)
@@ -70,20 +73,20 @@ class SequenceState:
         """For each layer, a bit for every offset of this block whose input to it was remembered."""
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
-        padding = self.start + settings.block_size - len(prompt)
+        padding = self.stop - len(prompt)
         self.tokens = [*prompt, *[settings.mask_token] * padding]
+        self.sub_block = range(0)
+        """Positions of the current sub-block: the one that holds the first unknown position."""
+        self._open_sub_block()
 
     @property
     def stop(self) -> int:
         """End of the current block."""
-        return self.start + self.settings.block_size
+        return self.start + self.block_size
 
-    @property
-    def sub_block(self) -> range:
-        """Positions of the current sub-block: the one that holds the first unknown position."""
-        size = self.settings.sub_block_size
-        first = self.start + (self.known_until - self.start) // size * size
-        return range(first, first + size)
+    def source(self, position: int) -> int:
+        """The row whose logits predict a position; nothing else knows how far it lies to the left."""
+        return position - 1
 
     def next_kind(self) -> Kind:
         """The forward that this sequence needs now, whatever its batch mates do."""
@@ -108,7 +111,7 @@ class SequenceState:
         return [position for position in positions if self.tokens[position] == mask]
 
     def read_positions(self, kind: Kind) -> list[int]:
-        """Positions to be predicted after a forward of this kind; each is read one position to its left."""
+        """Positions to be predicted after a forward of this kind; each is read from the row of its `source`."""
         if kind is Kind.COMMIT:
             return [self.stop] if self.stop < self.reads_until else []
         if kind is Kind.PREFILL:
@@ -144,6 +147,8 @@ class SequenceState:
                 return
         if self.known_until >= self.end:
             self.finish_reason = self.end_reason
+        elif self.known_until >= self.sub_block.stop:
+            self._open_sub_block()
 
     def cut(self, length: int, reason: str) -> None:
         """Finish with the first `length` new tokens."""
@@ -166,7 +171,7 @@ class SequenceState:
 
     def _open_next_block(self) -> None:
         self.start = self.stop
-        self.tokens += [self.settings.mask_token] * self.settings.block_size
+        self.tokens += [self.settings.mask_token] * self.block_size
         self.blocks_done += 1
         self.step = 0
         self.block_steps = 0
@@ -175,3 +180,14 @@ class SequenceState:
         self.remembered.clear()
         self.measured.clear()
         self.drift = ()
+        self._open_sub_block()
+
+    def _open_sub_block(self) -> None:
+        size = self.settings.sub_block_size
+        first = self.start + (self.known_until - self.start) // size * size
+        self.sub_block = range(first, first + size)
+
+
+def room_for(sequences: Sequence[SequenceState]) -> tuple[int, int]:
+    """Positions that a slot must hold to serve any of these sequences, and the largest of their blocks."""
+    return max(each.capacity for each in sequences), max(each.block_size for each in sequences)

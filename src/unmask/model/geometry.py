@@ -31,6 +31,8 @@ class Segment:
     slot: int
     positions: Sequence[int]
     visible: int
+    first: int = 0
+    """First position of the block that is decoded: features are kept by their offset from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Geometry:
         part = copy(self)
         part.positions, part.writes = self.positions[kept_T], self.writes[kept_T]
         part.segments = [
-            Segment(segment.slot, range(length), segment.visible)
+            Segment(segment.slot, range(length), segment.visible, segment.first)
             for segment, length in zip(self.segments, lengths, strict=True)
         ]
         part.runs = _runs(part.segments, self.cache, self.dtype, kept_T.device)

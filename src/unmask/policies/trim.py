@@ -1,9 +1,8 @@
 """Token-level reuse: full-block steps push only those rows through that need it.
 
-Needed are the current sub-block, rows whose token is newer than their keys, and the row before the
-sub-block's first masked one (the shift reads a logit one position to the left). Of the others a share
-`keep` joins, those whose input to an early layer has moved most: a rank, because a threshold on the
-drift of rows that are not recomputed confirms itself.
+Needed are the current sub-block, rows whose token is newer than their keys, and the rows whose logits are
+read (one of them may lie before the sub-block). Of the others a share `keep` joins, those whose input to an
+early layer has moved most: a rank, because a threshold on the drift of rows that are not recomputed confirms itself.
 """
 
 from dataclasses import dataclass
@@ -36,12 +35,11 @@ class Trim:
         if self.keep == 1:
             return FULL
         if view.kind is Kind.SUB:
-            return self._whole(tuple(view.sub_block))
+            return self._whole(tuple(view.fed))
         if view.block_steps == 0 or (self.every is not None and view.block_steps % self.every == 0):
-            return self._whole(tuple(range(view.block_size)))
-        needed = {*view.sub_block, *view.changed}
-        needed.update(offset - 1 for offset in view.masked if offset in view.sub_block and offset > 0)
-        others = tuple(offset for offset in range(view.block_size) if offset not in needed)
+            return self._whole(tuple(view.fed))
+        needed = {*view.sub_block, *view.changed, *view.read}
+        others = tuple(offset for offset in view.fed if offset not in needed)
         count = round(self.keep * len(others))
         return StepPlan(
             rows=RowSelection(tuple(sorted(needed)), others if count else (), count, self.probe_layer)
