@@ -57,7 +57,7 @@ def test_the_warning_comes_early_enough_but_not_at_the_start() -> None:
         ({"cpus": 0}, r"`int` >= 1 - at `\$.cpus`"),
         ({"sbatch": {"array": "0-3"}}, "may not set `array`"),
         ({"sbatch": {"open_mode": "truncate"}}, "may not set `open_mode`"),
-        ({"sbatch": {"licenses": ["a", "b"]}}, "`licenses` must be text, a number, true or false"),
+        ({"sbatch": {"licenses": ["a", "b"]}}, "`licenses` is .*; it must be one line of text, a"),
     ],
 )
 def test_wrong_resources_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -32,10 +32,9 @@ def test_plain_mappings_become_specs() -> None:
     assert hash(spec) == hash(expected)
 
 
-def test_text_from_a_command_line_is_read_as_numbers() -> None:
-    assert build(DecodeSpec, {"max_new_tokens": "7", "threshold": "0.5"}, "x") == DecodeSpec(
-        max_new_tokens=7, threshold=0.5
-    )
+def test_text_is_no_number() -> None:
+    with pytest.raises(UnmaskError, match=r"Expected `float`, got `str` - at `\$.threshold`"):
+        build(DecodeSpec, {"threshold": "0.9"}, "x")
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,6 @@ SAME = {
     "name of the recipe": ('name = "tiny"', 'name = "other"'),
     "words": ("Something is faster.", "Nothing is."),
     "criteria": ("speedup = 1.2", "speedup = 9.9"),
-    "revision": ('checkpoint = "embedded"', 'checkpoint = "embedded"\nrevision = "main"'),
     "order of keys": ('unit = "output" }', 'warmup = 1, unit = "output" }'),
     "order of fields": ('policy = { kind = "trim", keep = 0.25 }', 'policy = { keep = 0.25, kind = "trim" }'),
     "spelling of a number": ("keep = 0.25", "keep = 25e-2"),
@@ -305,10 +304,22 @@ def test_two_configurations_share_an_id_exactly_when_all_their_settings_are_equa
 
 
 def test_a_setting_that_is_no_number_is_refused() -> None:
-    infinite = run_of("trimmed", ('kind = "trim", keep = 0.25', 'kind = "adaptive", max_drift = inf'))
-    assert math.isinf(infinite.identity["policy"]["max_drift"])
+    with pytest.raises(UnmaskError, match="max_drift is inf"):
+        run_of("trimmed", ('kind = "trim", keep = 0.25', 'kind = "adaptive", max_drift = inf'))
+    identity = run_of("trimmed").identity
     with pytest.raises(UnmaskError, match="must be plain, finite JSON"):
-        run_id(infinite.identity)
+        run_id({**identity, "seed": math.inf})
+
+
+def test_the_revision_of_a_checkpoint_is_no_part_of_it() -> None:
+    hub = 'checkpoint = "Efficient-Large-Model/Fast_dLLM_v2_7B"'
+    pinned = run_of("trimmed", ('checkpoint = "embedded"', f'{hub}\nrevision = "main"'))
+    assert pinned == run_of("trimmed", ('checkpoint = "embedded"', hub))
+
+
+def test_a_mask_token_outside_of_the_vocabulary_is_refused() -> None:
+    with pytest.raises(UnmaskError, match="outside the vocabulary of 400 tokens"):
+        run_of("trimmed", ('checkpoint = "embedded"', 'checkpoint = "embedded"\nmask_token_id = 1000000000'))
 
 
 # Which runs a call means.

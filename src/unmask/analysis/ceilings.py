@@ -121,7 +121,7 @@ class Outlook:
 def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
     """Judge a recipe by arithmetic alone: on a device's roofline or, without a GPU, by the work that is skipped."""
     device = device or (GPU if recipe.resources.gpus else None)
-    shape = ModelShape(**lock.shape)
+    shape = ModelShape.of(lock.shape)
     configurations = recipe.expanded()
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}

@@ -3,9 +3,7 @@
 Knows their names, their help and what is made of them. It does not load weights.
 """
 
-import json
 import os
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ import click
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.hub import EMBEDDED, find_checkpoint
+from unmask.reading import parse_settings, read_plain_text
 from unmask.spec import DecodeSpec, build
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,15 +154,13 @@ def decode_spec(file: Path | None, flags: dict[str, Any]) -> DecodeSpec:
 
 def _read_settings(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        return parse_settings(read_plain_text(file), file.suffix == ".toml")
     except FileNotFoundError:
         raise UnmaskError(f"{file}: no such file; --decode takes a .toml or .json file.") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UnmaskError(f"{file} cannot be read as decode settings ({error.strerror}).") from None
+    except ValueError as error:
         raise UnmaskError(f"{file} cannot be read as decode settings ({error}).") from None
-    if not isinstance(values, dict):
-        raise UnmaskError(f"{file} holds no table of decode settings.")
-    return values
 
 
 store_option = click.option(

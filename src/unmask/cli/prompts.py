@@ -5,9 +5,12 @@ once. How a prompt becomes token ids is known to engine/prompt.py.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -17,6 +20,7 @@ from unmask.engine.prompt import PromptEncoder, Request, as_requests
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
 from unmask.model.token_files import mask_token_of
+from unmask.reading import open_plain, parse_json, plain_lines
 from unmask.spec import build
 
 Identity = int | str
@@ -81,10 +85,14 @@ def from_lines(source: str) -> list[NumberedRequest]:
     """Prompts of a JSON lines file, or of standard input for `-`; empty lines are passed over."""
     name = "standard input" if source == "-" else source
     try:
-        with click.open_file(source, encoding="utf-8") as stream:
+        with nullcontext(sys.stdin.buffer) if source == "-" else open_plain(Path(source)) as stream:
             requests = list(_read_lines(stream, name))
     except FileNotFoundError:
         raise UnmaskError(f"{source}: no such file; --input takes a JSON lines file.") from None
+    except OSError as error:
+        raise UnmaskError(
+            f"{name} cannot be read ({error.strerror}); --input takes a JSON lines file, or - for standard input."
+        ) from None
     except UnicodeDecodeError:
         raise UnmaskError(f"{name} is no UTF-8 text; --input takes a JSON lines file.") from None
     if not requests:
@@ -92,20 +100,21 @@ def from_lines(source: str) -> list[NumberedRequest]:
     return requests
 
 
-def _read_lines(stream: IO[str], name: str) -> Iterator[NumberedRequest]:
-    for number, text in enumerate(stream, 1):
+def _read_lines(stream: BinaryIO, name: str) -> Iterator[NumberedRequest]:
+    for number, line in enumerate(plain_lines(stream), 1):
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         if not text.strip():
             continue
         place = f"{name}, line {number}"
-        line = _parse_line(text, place)
-        request = Request(line.prompt, line.max_new_tokens, seed=line.seed)
-        yield NumberedRequest(number if line.id is None else line.id, place, request)
+        given = _parse_line(text, place)
+        request = Request(given.prompt, given.max_new_tokens, seed=given.seed)
+        yield NumberedRequest(number if given.id is None else given.id, place, request)
 
 
 def _parse_line(text: str, place: str) -> PromptLine:
     try:
-        values = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        values = parse_json(text)
+    except ValueError as error:
         raise UnmaskError(f"{place} is no JSON ({error}).") from None
     try:
         return build(PromptLine, values, place)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import parse_json, read_plain
 from unmask.spec import DecodeSpec, build
 
 
@@ -96,8 +97,8 @@ def read_vectors(folder: Path) -> list[Vector]:
 def read_vector(file: Path) -> Vector:
     """Read one vector and check that its parts fit each other."""
     try:
-        values = msgspec.json.decode(file.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+        values = parse_json(read_plain(file))
+    except (OSError, ValueError) as error:
         raise UnmaskError(f"{file} cannot be read as JSON ({error}).") from None
     vector = build(Vector, values, f"{file} is no conformance vector")
     vector = msgspec.structs.replace(vector, name=file.stem)

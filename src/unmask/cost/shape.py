@@ -1,6 +1,9 @@
 """The few numbers of an architecture that its costs depend on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from unmask.errors import UnmaskError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,17 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     vocabulary: int
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, int]) -> "ModelShape":
+        """The shape that a lock or a result wrote down."""
+        try:
+            return cls(**numbers)
+        except TypeError:
+            raise UnmaskError(
+                f"A checkpoint's shape has the numbers {', '.join(cls.__slots__)}, but {', '.join(numbers) or 'none'} "
+                "are written down; run `unmask prepare` again."
+            ) from None
 
     @property
     def attention_weights(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from unmask.analysis.guards import run_guards
 from unmask.analysis.table import AnalysedExperiment, Table, entry_of
+from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
 from unmask.lab.planning import Plan, SweepRun
 from unmask.policies.ceiling import canonical
@@ -23,7 +24,7 @@ def canary_runs(plan: Plan, rows: int) -> tuple[list[PlannedRun], str]:
     recipe, lock = plan.opened.recipe, plan.lock
     tasks = list(dict.fromkeys(run.planned.task for run in plan.runs))
     present = {run.planned.configuration for run in plan.runs if run.planned.kind == "accuracy"}
-    names = canary_configurations(recipe, present, lock.shape["layers"])
+    names = canary_configurations(recipe, present, ModelShape.of(lock.shape).layers)
     runs = [run for run in sweep_of(recipe, lock, tasks, names, rows) if run.kind == "accuracy"]
     return runs, f"Canary: {rows} rows of {', '.join(names)} on {', '.join(tasks)}."
 

@@ -178,12 +178,10 @@ def _sentence(message: str) -> str:
 
 def read_resources(fields: Mapping[str, Any]) -> ResourcesSpec:
     """Validated resources."""
-    resources = build(ResourcesSpec, dict(fields), "resources", strict=True)
-    for name, value in resources.sbatch.items():
+    resources = build(ResourcesSpec, dict(fields), "resources")
+    for name in resources.sbatch:
         if _option(name) in OURS:
             raise UnmaskError(f"resources.sbatch may not set `{name}`: Unmask sets it itself.")
-        if not isinstance(value, str | int | float):
-            raise UnmaskError(f"resources.sbatch: `{name}` must be text, a number, true or false.")
     return resources
 
 

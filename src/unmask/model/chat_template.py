@@ -17,6 +17,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain_text
 
 TEMPLATE_FILE = "chat_template.jinja"
 
@@ -94,9 +95,11 @@ def read_chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     file = folder / TEMPLATE_FILE
     if file.is_file():
         try:
-            return file.read_text(encoding="utf-8")
+            return read_plain_text(file)
         except (OSError, ValueError) as error:
-            raise UnmaskError(f"{file} cannot be read ({error}); download the checkpoint again.") from None
+            raise UnmaskError(
+                f"{file} cannot be read ({getattr(error, 'strerror', error)}); download the checkpoint again."
+            ) from None
     field = config.get("chat_template")
     if isinstance(field, list):
         named = {entry.get("name"): entry.get("template") for entry in field if isinstance(entry, dict)}

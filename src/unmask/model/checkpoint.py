@@ -4,6 +4,7 @@ Reads headers only, so that a broken or foreign checkpoint is refused before any
 needs no torch. It builds the tokenizer once, for whoever needs it first. It does not know about devices.
 """
 
+import os
 import struct
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +17,15 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config, read_json
 from unmask.model.token_files import TOKENIZER_FILE
+from unmask.reading import is_inside, open_plain
 
 if TYPE_CHECKING:
     from unmask.model.tokenizer import Tokenizer
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+MOST_HEADER = 100_000_000
+"""Bytes of a header, as the format itself allows them."""
 ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -91,25 +95,27 @@ def weight_files(folder: Path) -> list[Path]:
         weight_map = read_json(index, missing="").get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map:
             raise UnmaskError(f"{index} has no weight_map; download the checkpoint again.")
-        if not all(isinstance(name, str) for name in weight_map.values()):
-            raise UnmaskError(f"{index}: weight_map must name a file for each tensor; download it again.")
+        if not all(isinstance(name, str) and is_inside(name) for name in weight_map.values()):
+            raise UnmaskError(
+                f"{index}: weight_map must name a file of this folder for each tensor; download it again."
+            )
         return [folder / name for name in sorted(set(weight_map.values()))]
     return [folder / SINGLE_FILE]
 
 
 def _read_header(file: Path) -> dict[str, StoredTensor]:
     broken = UnmaskError(f"{file} is cut short or not a safetensors file; download it again.")
-    size = file.stat().st_size
-    with file.open("rb") as stream:
+    with open_plain(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
         prefix = stream.read(8)
         if len(prefix) < 8:
             raise broken
         (length,) = struct.unpack("<Q", prefix)
-        if length > size - 8:
+        if length > min(size - 8, MOST_HEADER):
             raise broken
         try:
             header = _decode_header(stream.read(length))
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             raise broken from None
     end = max((entry.data_offsets[1] for entry in header.values()), default=0)
     if size < 8 + length + end or any(min(entry.data_offsets) < 0 for entry in header.values()):

@@ -4,7 +4,6 @@ Knows which architectures the transformer can run and what each field means; it 
 a checkpoint comes from, nor its weights.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,24 @@ import msgspec
 
 from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
+from unmask.reading import parse_json, read_plain
+from unmask.spec.build import shown
 
 RUNNABLE = {"Fast_dLLM_Qwen", "qwen2"}
+MOST = {
+    "num_hidden_layers": 1024,
+    "num_attention_heads": 4096,
+    "num_key_value_heads": 4096,
+    "head_dim": 4096,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "vocab_size": 1 << 24,
+    "max_position_embeddings": 1 << 24,
+    "bd_size": 4096,
+}
+"""Far more than any checkpoint has; a larger number is a slip or an attack, and would be allocated."""
+LARGEST_ID = (1 << 31) - 1
+LARGEST_NUMBER = 1e30
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,25 +130,29 @@ def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         vocab_size=_positive(raw, "vocab_size", source),
-        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        rms_norm_eps=_number(raw, "rms_norm_eps", 1e-6, source),
         rope_theta=_rope_theta(raw, source),
         max_positions=_positive(raw, "max_position_embeddings", source),
-        tied_head=bool(raw.get("tie_word_embeddings", False)),
+        tied_head=_flag(raw, "tie_word_embeddings", source),
         block_size=_optional(raw, "bd_size", source),
         mask_token_id=next(iter(_ids(raw, "mask_token_id", source)), None),
         stop_tokens=_ids(generation, "eos_token_id", "generation_config.json")
         or _ids(raw, "eos_token_id", source),
-        stored_dtype=raw.get("dtype") or raw.get("torch_dtype"),
+        stored_dtype=_word(raw, "dtype", source) or _word(raw, "torch_dtype", source),
     )
 
 
 def read_json(path: Path, missing: str) -> dict[str, Any]:
     """Read a JSON object; say so in one sentence when there is none or it is broken."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_plain(path), finite=False)
     except FileNotFoundError:
         raise UnmaskError(missing) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UnmaskError(
+            f"{path} cannot be read ({error.strerror}); download the checkpoint again."
+        ) from None
+    except ValueError as error:
         raise UnmaskError(
             f"{path} cannot be read as JSON ({error}); download the checkpoint again."
         ) from None
@@ -144,14 +163,14 @@ def read_json(path: Path, missing: str) -> dict[str, Any]:
 
 def _refuse_unknown_architecture(raw: dict[str, Any], source: str) -> None:
     kind = raw.get("model_type")
-    if kind not in RUNNABLE:
+    if not isinstance(kind, str) or kind not in RUNNABLE:
         known = ", ".join(sorted(RUNNABLE))
-        raise UnmaskError(f"{source}: architecture {kind!r} cannot be run; this engine runs {known}.")
+        raise UnmaskError(f"{source}: architecture {shown(kind)} cannot be run; this engine runs {known}.")
     if raw.get("hidden_act", "silu") != "silu":
         raise UnmaskError(
-            f"{source}: activation {raw['hidden_act']!r} cannot be run; Qwen2 checkpoints use 'silu'."
+            f"{source}: activation {shown(raw['hidden_act'])} cannot be run; Qwen2 checkpoints use 'silu'."
         )
-    if raw.get("use_sliding_window"):
+    if _flag(raw, "use_sliding_window", source):
         raise UnmaskError(
             f"{source}: sliding-window attention cannot be run; set use_sliding_window to false."
         )
@@ -159,8 +178,33 @@ def _refuse_unknown_architecture(raw: dict[str, Any], source: str) -> None:
 
 def _positive(raw: dict[str, Any], field: str, source: str) -> int:
     value = raw.get(field)
-    if not isinstance(value, int) or value < 1:
-        raise UnmaskError(f"{source}: {field} is {value!r}; a positive integer is needed.")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UnmaskError(f"{source}: {field} is {shown(value)}; a positive integer is needed.")
+    if value > MOST.get(field, value):
+        raise UnmaskError(f"{source}: {field} is {shown(value)}; this engine takes {MOST[field]} at most.")
+    return value
+
+
+def _number(raw: dict[str, Any], field: str, default: float, source: str) -> float:
+    value = raw.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST_NUMBER:
+        raise UnmaskError(f"{source}: {field} is {shown(value)}; a positive, finite number is needed.")
+    return float(value)
+
+
+def _flag(raw: dict[str, Any], field: str, source: str) -> bool:
+    value = raw.get(field)
+    if value is not None and not isinstance(value, bool):
+        raise UnmaskError(f"{source}: {field} is {shown(value)}; true or false is needed.")
+    return bool(value)
+
+
+def _word(raw: dict[str, Any], field: str, source: str) -> str | None:
+    value = raw.get(field)
+    if value is not None and not isinstance(value, str):
+        raise UnmaskError(f"{source}: {field} is {shown(value)}; a word is needed.")
     return value
 
 
@@ -170,15 +214,19 @@ def _optional(raw: dict[str, Any], field: str, source: str) -> int | None:
 
 def _rope_theta(raw: dict[str, Any], source: str) -> float:
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise UnmaskError(f"{source}: rope_parameters is {shown(rope)}; an object is needed.")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
-        raise UnmaskError(f"{source}: rope type {kind!r} cannot be run; only unscaled rotary positions are.")
-    return float(raw.get("rope_theta") or rope.get("rope_theta") or 10_000.0)
+        raise UnmaskError(
+            f"{source}: rope type {shown(kind)} cannot be run; only unscaled rotary positions are."
+        )
+    return _number(raw if raw.get("rope_theta") is not None else rope, "rope_theta", 10_000.0, source)
 
 
 def _ids(raw: dict[str, Any], field: str, source: str) -> tuple[int, ...]:
     value = raw.get(field)
     ids = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(token, int) for token in ids):
-        raise UnmaskError(f"{source}: {field} is {value!r}; a token id or a list of them is needed.")
+    if not all(type(token) is int and 0 <= token <= LARGEST_ID for token in ids):
+        raise UnmaskError(f"{source}: {field} is {shown(value)}; a token id or a list of them is needed.")
     return tuple(ids)

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from unmask.errors import UnmaskError
+from unmask.spec.recipe import EMBEDDED
 
-EMBEDDED = "embedded"
-"""The name of the checkpoint that ships with the package."""
 ASSETS = Path(__file__).parents[1] / "assets"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SMALL = ["*.json", "*.jinja", "*.txt"]
@@ -18,6 +17,8 @@ def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool
 
     Without `weights` only the small files are fetched.
     """
+    if revision is not None and not is_hub_id(name):
+        raise UnmaskError(f"{name} has no revisions: only hub ids do, so leave the revision out.")
     if name == EMBEDDED:
         return ASSETS / EMBEDDED
     if is_hub_id(name):

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Backend
 from unmask.errors import UnmaskError
 from unmask.model.chat_template import ChatTemplate, Message, read_chat_template
 from unmask.model.token_files import TOKENIZER_FILE, AddedTokenEntry, TokenFiles, read_token_files
+from unmask.reading import MOST_BYTES, read_plain_text
 
 
 class Tokenizer:
@@ -91,8 +92,12 @@ def _read_backend(file: Path) -> Backend:
             "give prompts as token ids, or copy the original checkpoint's tokenizer files into the folder."
         )
     try:
-        backend = Backend.from_file(str(file))
-    except Exception as error:  # the library raises nothing more specific
+        backend = Backend.from_str(read_plain_text(file, MOST_BYTES))
+    except (
+        BaseException
+    ) as error:  # the library raises nothing more specific, and a panic of it is no Exception
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UnmaskError(
             f"{file} cannot be read as a tokenizer ({error}); "
             "give prompts as token ids, or download the checkpoint again."

@@ -1,9 +1,11 @@
 """Which layers a spec means: named subsets, indices and ranges."""
 
+import re
 from collections.abc import Sequence
 
 from unmask.errors import UnmaskError
 
+INDEX = re.compile("[0-9]{1,6}")
 SEED_SIZE = 12
 """Layers of a named subset in the published experiments, all of them on 28-layer models."""
 
@@ -39,6 +41,8 @@ def listed_layers(items: Sequence[int | str], layers: int) -> tuple[int, ...]:
 
 def _range(item: str) -> range:
     first, dash, last = item.partition("-")
-    if not (first.isdecimal() and (last.isdecimal() or not dash)) or int(first) > int(last or first):
+    if not (INDEX.fullmatch(first) and (INDEX.fullmatch(last) or not dash)) or int(first) > int(
+        last or first
+    ):
         raise UnmaskError(f"layers has {item!r}; write an index such as 4 or a range such as '4-9'.")
     return range(int(first), int(last or first) + 1)

@@ -1,7 +1,6 @@
 """Policies as people write them on a command line: a short form, JSON, or a file."""
 
-import json
-import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -9,6 +8,8 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.policies.registry import policy_spec
+from unmask.policies.subsets import INDEX
+from unmask.reading import parse_settings, read_plain_text
 from unmask.spec import AnyPolicySpec, PolicySpec
 
 FORMS = 'layer_reuse:k=2,layers=middle,on=sub+block, or {"kind": "trim"}, or a .toml or .json file'
@@ -20,31 +21,20 @@ def read_policy(text: str) -> AnyPolicySpec:
 
 
 def _mapping(text: str) -> dict[str, Any]:
-    if text.lstrip().startswith("{"):
-        return _parsed(text, json.loads, "The policy")
-    path = Path(text)
-    if path.suffix == ".toml":
-        return _parsed(_content(path), tomllib.loads, text)
-    if path.suffix == ".json":
-        return _parsed(_content(path), json.loads, text)
-    return _short_form(text)
-
-
-def _content(path: Path) -> str:
+    is_json, path = text.lstrip().startswith("{"), Path(text)
+    if not is_json and path.suffix not in (".toml", ".json"):
+        return _short_form(text)
+    what = "The policy" if is_json else text
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError:
+        return parse_settings(
+            text if is_json else read_plain_text(path), not is_json and path.suffix == ".toml"
+        )
+    except FileNotFoundError:
         raise UnmaskError(f"{path}: no such policy file; write {FORMS}.") from None
-
-
-def _parsed(text: str, parse: Any, what: str) -> dict[str, Any]:
-    try:
-        values = parse(text)
+    except OSError as error:
+        raise UnmaskError(f"{what} cannot be read ({error.strerror}); write {FORMS}.") from None
     except ValueError as error:
         raise UnmaskError(f"{what} cannot be read ({error}); write {FORMS}.") from None
-    if not isinstance(values, dict):
-        raise UnmaskError(f"{what} holds no table; write {FORMS}.")
-    return values
 
 
 def _short_form(text: str) -> dict[str, Any]:
@@ -54,6 +44,8 @@ def _short_form(text: str) -> dict[str, Any]:
         name, equals, value = part.partition("=")
         if not equals:
             raise UnmaskError(f"The policy {text!r} cannot be read at {part!r}; write {FORMS}.")
+        if name.strip() in values:
+            raise UnmaskError(f"The policy {text!r} gives {name.strip()} twice; leave one out.")
         values[name.strip()] = _value(_field_type(values["kind"], name.strip()), value.strip())
     return values
 
@@ -68,9 +60,14 @@ def _field_type(kind: str, name: str) -> Any:
 
 
 def _value(field_type: Any, text: str) -> Any:
-    """A list where the field holds one (where it may also hold a word: if there is a digit), else the text as it is."""
+    """A list where the field holds one (where it may also hold a word: if there is a digit), or a number.
+
+    What does not fit stays text, which is reported later.
+    """
     may_be_list = any(get_origin(part) is tuple for part in get_args(field_type))
     is_list = get_origin(field_type) is tuple or (may_be_list and text[:1].isdigit())
-    if not is_list:
-        return text
-    return [int(part) if part.isdigit() else part for part in text.split("+")]
+    if is_list:
+        return [int(part) if INDEX.fullmatch(part) else part for part in text.split("+")]
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(text, field_type, strict=False)
+    return text

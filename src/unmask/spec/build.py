@@ -11,14 +11,42 @@ from unmask.errors import UnmaskError
 Spec = TypeVar("Spec")
 PLACE = re.compile(r"at `\$([^`]*)`$")
 STEP = re.compile(r"\.([A-Za-z_]\w*)")
+MOST_SHOWN = 60
+"""Characters of a bad value that an error repeats."""
 
 
-def build(kind: type[Spec], values: Any, what: str, strict: bool = False) -> Spec:
-    """Convert `values` to a spec of type `kind`; `what` names the input in the error message."""
+def build(kind: type[Spec], values: Any, what: str) -> Spec:
+    """Convert `values` to a spec of type `kind`; text is never a number. `what` names the input in errors."""
     try:
-        return msgspec.convert(values, kind, strict=strict)
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise UnmaskError(f"{what}: {error}.{_allowed(kind, values, str(error))}") from None
+    except RecursionError:
+        raise UnmaskError(f"{what} is nested too deeply; write it with fewer levels.") from None
+
+
+def build_named(kind: type[Spec], values: Any, what: str) -> Spec:
+    """The same, and errors of the spec itself begin with `what` too."""
+    try:
+        return build(kind, values, what)
+    except UnmaskError as error:
+        sentence = str(error)
+        raise UnmaskError(sentence if sentence.startswith(what) else f"{what}: {sentence}") from None
+
+
+def within(name: str, value: float | None, least: float, most: float) -> None:
+    """Refuse a setting outside of its bounds, both of which are allowed; None is none."""
+    if value is None or least <= value <= most:
+        return
+    if value < least:
+        raise UnmaskError(f"{name} is {shown(value)}; it must be at least {least}.")
+    raise UnmaskError(f"{name} is {shown(value)}; it must be a number of at most {most}.")
+
+
+def shown(value: object) -> str:
+    """A bad value as a sentence can show it."""
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _allowed(kind: Any, values: Any, message: str) -> str:

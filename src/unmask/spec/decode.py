@@ -6,6 +6,9 @@ from typing import ClassVar
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.build import within
+
+MOST_TOKENS, LARGEST_BLOCK, LARGEST_SEED, MOST_STOPS = 1_000_000, 4096, (1 << 63) - 1, 1000
 
 
 class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,14 +49,16 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         """Refuse values that no decoding could honour."""
-        if self.max_new_tokens < 1:
-            raise UnmaskError(f"max_new_tokens is {self.max_new_tokens}; it must be at least 1.")
+        within("max_new_tokens", self.max_new_tokens, 1, MOST_TOKENS)
         if not 0 < self.threshold <= 1:
             raise UnmaskError(f"threshold is {self.threshold}; it must lie in (0, 1].")
-        if self.sub_block_size < 1:
-            raise UnmaskError(f"sub_block_size is {self.sub_block_size}; it must be at least 1.")
-        if self.block_size is not None and self.block_size < 1:
-            raise UnmaskError(f"block_size is {self.block_size}; it must be at least 1.")
+        within("sub_block_size", self.sub_block_size, 1, LARGEST_BLOCK)
+        within("block_size", self.block_size, 1, LARGEST_BLOCK)
+        within("seed", self.seed, 0, LARGEST_SEED)
+        for token in self.stop_tokens or ():
+            within("A stop token", token, 0, LARGEST_SEED)
+        for name, stops in (("stop_tokens", self.stop_tokens or ()), ("stop_strings", self.stop_strings)):
+            within(f"The number of {name}", len(stops), 0, MOST_STOPS)
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise UnmaskError(f"temperature is {self.temperature}; it must be 0 or a positive number.")
         if not 0 < self.top_p <= 1:

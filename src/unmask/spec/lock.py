@@ -11,7 +11,10 @@ from pathlib import Path
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.spec.build import build
+from unmask.reading import MOST_TEXT, is_inside, parse_json, read_plain
+from unmask.spec.build import build_named, within
+
+LARGEST_NUMBER, MOST_LAYERS = 1 << 24, 1024
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +42,22 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Every task's own version."""
     lm_eval: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a lock whose parts do not fit each other: it was edited, or cut short."""
+        for name, members in self.members.items():
+            missing = [task for task in members if not task_is_known(task, self)]
+            if missing or not members:
+                raise UnmaskError(
+                    f"The lock does not say all of {', '.join(missing[:1]) or name}; run `unmask prepare` again."
+                )
+        for file in self.files:
+            if not is_inside(file):
+                raise UnmaskError(f"The lock names {file!r}, which is no file in a checkpoint's folder.")
+        numbers = {**self.shape, **self.sizes, "block_size": self.block_size or 1}
+        for name, number in numbers.items():
+            within(f"The lock's {name}", number, 1, LARGEST_NUMBER)
+        within("The lock's layers", self.shape.get("layers"), 1, MOST_LAYERS)
+
     @property
     def weights(self) -> str:
         """One hash for all files of the checkpoint."""
@@ -46,15 +65,22 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return hashlib.sha256(listing.encode()).hexdigest()
 
 
+def task_is_known(task: str, lock: "Lock") -> bool:
+    """Whether a lock holds a task's rows, their number and its version."""
+    return task in lock.tasks and task in lock.sizes and task in lock.versions
+
+
 def read_lock(file: Path) -> Lock:
     """Read a lock file."""
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = parse_json(read_plain(file, MOST_TEXT))
     except FileNotFoundError:
         raise UnmaskError(f"{file}: no such lock; write one with `unmask prepare`.") from None
+    except OSError as error:
+        raise UnmaskError(f"{file} cannot be read ({error.strerror}); run `unmask prepare` again.") from None
     except ValueError as error:
         raise UnmaskError(f"{file} cannot be read as a lock ({error}); run `unmask prepare` again.") from None
-    return build(Lock, values, str(file))
+    return build_named(Lock, values, str(file))
 
 
 def as_text(lock: Lock) -> str:

@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points, packages_distributions,
 from pathlib import Path
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
 
 ENTRY_POINTS = "unmask.policies"
 INSTALLED = {"site-packages", "dist-packages"}
@@ -20,7 +21,7 @@ def own_code(target: str) -> str:
     module = _module_of(target)
     source = _source_of(module, target)
     if INSTALLED.isdisjoint(source.parts):
-        return f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
+        return f"sha256:{hashlib.sha256(read_plain(source)).hexdigest()}"
     (distribution, *_) = packages_distributions()[module.partition(".")[0]]
     return f"{distribution} {version(distribution)}"
 
@@ -42,8 +43,8 @@ def installed_policy(name: str) -> EntryPoint:
 def _source_of(module: str, target: str) -> Path:
     try:
         origin = importlib.util.find_spec(module)
-    except (ImportError, ValueError) as error:
-        raise _missing(target, str(error)) from None
+    except Exception as error:  # the packages around the module are imported, and may fail with anything
+        raise _missing(target, str(error) or type(error).__name__) from None
     if origin is None or origin.origin is None or not Path(origin.origin).is_file():
         raise _missing(target, f"there is no module {module}")
     return Path(origin.origin)

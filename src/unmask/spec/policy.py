@@ -7,6 +7,7 @@ heading in docs/policies.md.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,11 +15,15 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
+from unmask.spec.build import shown, within
 from unmask.spec.own_code import own_code
 
 UnitName = Literal["output", "residual", "attention", "mlp"]
 BranchName = Literal["residual", "attention", "mlp"]
 StepName = Literal["sub", "block"]
+MOST_STEPS, MOST_LAYERS = 1_000_000, 1024
+TARGET = re.compile(r"[A-Za-z_][\w-]{0,99}(\.[A-Za-z_][\w-]{0,99}){0,9}(:[A-Za-z_]\w{0,99})?", re.ASCII)
 
 
 class PolicySpec(
@@ -139,15 +144,14 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
-        if self.k < 1:
-            raise UnmaskError(f"k is {self.k}; it must be at least 1 (1 never reuses).")
-        if self.warmup < 1:
-            raise UnmaskError(
-                f"warmup is {self.warmup}; the first step of a block always computes, so at least 1."
-            )
+        within("k", self.k, 1, MOST_STEPS)
+        within("warmup", self.warmup, 1, MOST_STEPS)
+        within("size", self.size, 1, MOST_LAYERS)
         if not self.on:
             raise UnmaskError("on is empty; name the steps that may reuse: sub, block or both.")
-        if isinstance(self.layers, str) and self.layers not in ("first", "middle", "last", "auto"):
+        if not isinstance(self.layers, str):
+            within("The number of layers", len(self.layers), 1, MOST_LAYERS)
+        elif self.layers not in ("first", "middle", "last", "auto"):
             raise UnmaskError(
                 f"layers is {self.layers!r}; use first, middle, last, auto or a list of indices."
             )
@@ -226,7 +230,7 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
         if self.calibration is None:
             return {}
         try:
-            content = Path(self.calibration).read_bytes()
+            content = read_plain(Path(self.calibration))
         except OSError as error:
             raise UnmaskError(
                 f"{self.calibration} cannot be read ({error.strerror}); write the trace with `unmask probe --output`."
@@ -252,10 +256,8 @@ class TrimSpec(PolicySpec, frozen=True, kw_only=True, tag="trim"):
         """Refuse values that mean nothing."""
         if not 0 <= self.keep <= 1:
             raise UnmaskError(f"keep is {self.keep}; it must lie in [0, 1].")
-        if self.every is not None and self.every < 1:
-            raise UnmaskError(f"every is {self.every}; it must be at least 1, or left out.")
-        if self.probe_layer < 1:
-            raise UnmaskError(f"probe_layer is {self.probe_layer}; it must be at least 1.")
+        within("every", self.every, 1, MOST_STEPS)
+        within("probe_layer", self.probe_layer, 1, MOST_LAYERS)
 
     @property
     def dead(self) -> str | None:
@@ -284,12 +286,10 @@ class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):
         """Refuse values that mean nothing."""
         if not self.on:
             raise UnmaskError("on is empty; name the steps that may reuse: sub, block or both.")
-        if not self.max_drift >= 0:
-            raise UnmaskError(f"max_drift is {self.max_drift}; it must not be negative.")
+        within("max_drift", self.max_drift, 0, MOST_STEPS)
         if not 0 <= self.budget <= 1:
             raise UnmaskError(f"budget is {self.budget}; it must lie in [0, 1].")
-        if self.cap < 0:
-            raise UnmaskError(f"cap is {self.cap}; it must not be negative.")
+        within("cap", self.cap, 0, MOST_STEPS)
 
     @property
     def dead(self) -> str | None:
@@ -320,6 +320,11 @@ class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):
     target: str
     options: dict[str, Any] = {}
     """Keyword arguments of the class."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can be no place of a class."""
+        if not TARGET.fullmatch(self.target):
+            raise UnmaskError(f"target is {shown(self.target)}; write package.module:Class.")
 
     def depends_on(self) -> dict[str, str]:
         """An edit of the code gives other plans, so another result."""

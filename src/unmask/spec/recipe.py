@@ -4,32 +4,46 @@ Knows nothing of checkpoints, task files or machines: what depends on them is ch
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import product
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from string import Formatter
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.spec.build import build
+from unmask.reading import parse_toml, read_plain_text
+from unmask.spec.build import build_named, shown
 from unmask.spec.decode import DecodeSpec
 from unmask.spec.policy import AnyPolicySpec
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
-Built = TypeVar("Built")
 RECIPE_FILE = "recipe.toml"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """What may name an experiment or an import, and so a folder; reports join such names with a plus."""
-CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
+CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+FIELD_FORM = re.compile(r"0?[0-9]?(\.[0-9])?[a-zA-Z%]?")
+"""How a field of a grid's name may be formatted, as in `{threshold:.2f}`: widths and digits up to nine."""
+DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
+CLUSTER_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%=/+\[\]-]{0,199}")
+"""What may name a partition, an account, nodes: a single word, so that it stays one option of sbatch."""
+SBATCH_OPTION = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]{0,49}")
+ONE_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,1000}")
+EMBEDDED = "embedded"
+"""The checkpoint that ships with the package."""
+MOST_RUNS = 10_000
+"""Runs of one recipe: configurations times tasks."""
 DECODE_AXIS = "decode."
+MOST_NAMED = 30
+"""Names that an error lists."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +58,12 @@ class ModelSpec(Part, frozen=True, kw_only=True):
     revision: str | None = None
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
     """None lets the worker choose what suits its device."""
-    mask_token_id: Count | None = None
+    mask_token_id: TokenId | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a revision of what has none."""
+        if self.checkpoint == EMBEDDED and self.revision is not None:
+            raise UnmaskError("model.revision is that of a hub id, and `embedded` is none; leave it out.")
 
 
 class EvaluationSpec(Part, frozen=True, kw_only=True):
@@ -60,6 +79,13 @@ class EvaluationSpec(Part, frozen=True, kw_only=True):
     data: str | None = None
     """Folder with local data, relative to the recipe; None takes the hub."""
     device: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a device that no machine has."""
+        if self.device is not None and not DEVICE.fullmatch(self.device):
+            raise UnmaskError(
+                f"evaluation.device is {shown(self.device)}; use cpu, cuda, cuda:1 or mps, or leave it out."
+            )
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
@@ -156,7 +182,8 @@ class ResourcesSpec(Part, frozen=True, kw_only=True):
     gpu_type: str | None = None
     cpus: Positive = 2
     memory_gb: Positive = 8
-    minutes: Positive = 60
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=525_600)] = 60
+    """At most a year."""
     parallel: Count = 0
     """Jobs of a sweep that may run at once on a cluster; 0 is no limit."""
     partition: str | None = None
@@ -168,6 +195,24 @@ class ResourcesSpec(Part, frozen=True, kw_only=True):
     """Shell lines in front of the worker."""
     sbatch: dict[str, Any] = {}
     """Anything else that sbatch takes."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would not stay one option of a job's script."""
+        for name in ("gpu_type", "partition", "account", "qos", "exclude"):
+            value = getattr(self, name)
+            if value is not None and not CLUSTER_WORD.fullmatch(value):
+                raise UnmaskError(f"resources.{name} is {shown(value)}; it must be one word.")
+        for line in self.setup:
+            if not ONE_LINE.fullmatch(line):
+                raise UnmaskError(f"resources.setup has {shown(line)}; each of its entries is one line.")
+        for option, value in self.sbatch.items():
+            if not SBATCH_OPTION.fullmatch(option):
+                raise UnmaskError(f"resources.sbatch has {shown(option)}, which is no option of sbatch.")
+            if not isinstance(value, str | int | float) or not ONE_LINE.fullmatch(str(value)):
+                raise UnmaskError(
+                    f"resources.sbatch: `{option}` is {shown(value)}; it must be one line of text, a number, true or "
+                    "false."
+                )
 
 
 class Recipe(Part, frozen=True, kw_only=True):
@@ -192,8 +237,11 @@ class Recipe(Part, frozen=True, kw_only=True):
         _check_name(self.name, "name", NAME)
         if not self.tasks:
             raise UnmaskError("tasks is empty; name at least one [[tasks]].")
+        for task in self.tasks:
+            _check_name(task.name, "A task's name")
         _check_once([task.name for task in self.tasks], "tasks", "a recipe can name a task once")
-        _named_in_errors("decode", DecodeSpec, self.decode)
+        build_named(DecodeSpec, self.decode, "decode")
+        self._check_number()
         names = [configuration.name for configuration in self.expanded()]
         if not names:
             raise UnmaskError("There is no configuration; give a [[grid]] or [[configurations]].")
@@ -201,6 +249,18 @@ class Recipe(Part, frozen=True, kw_only=True):
             _check_name(name, "A configuration's name")
         _check_once(names, "configurations", "put every axis into the grid's name")
         self._check_references(names)
+
+    def _check_number(self) -> None:
+        """Refuse more runs than anybody could want, before they are multiplied out."""
+        configurations = len(self.configurations) + sum(
+            prod(map(len, grid.axes.values())) for grid in self.grid
+        )
+        runs = configurations * len(self.tasks)
+        if runs > MOST_RUNS:
+            raise UnmaskError(
+                f"The recipe stands for {runs} runs ({configurations} configurations on {len(self.tasks)} tasks); "
+                f"{MOST_RUNS} are the most, so shorten the axes of its grids."
+            )
 
     def _check_references(self, names: list[str]) -> None:
         tasks = [task.name for task in self.tasks]
@@ -217,6 +277,11 @@ class Recipe(Part, frozen=True, kw_only=True):
             _check_known(self.success.task, tasks, "success.task", "tasks")
             _check_known(self.success.control, names, "success.control", "configurations")
             _check_patterns(self.success.candidates, names, "success.candidates")
+            if not any(map(self.success.is_candidate, names)):
+                raise UnmaskError(
+                    f"success.candidates names nothing but the control, {self.success.control}; name what it is "
+                    "compared with."
+                )
 
     def expanded(self) -> list[ConfigurationSpec]:
         """Every configuration: the grids multiplied out, then the single ones."""
@@ -231,12 +296,12 @@ class Recipe(Part, frozen=True, kw_only=True):
         """The policy of one configuration."""
         kind: Any = AnyPolicySpec
         what = f"configuration {configuration.name}, policy"
-        return _named_in_errors(what, kind, configuration.policy)  # type: ignore[no-any-return]
+        return build_named(kind, configuration.policy, what)  # type: ignore[no-any-return]
 
     def decode_of(self, configuration: ConfigurationSpec) -> DecodeSpec:
         """The decode settings of one configuration."""
         settings = {**self.decode, **configuration.decode}
-        return _named_in_errors(f"configuration {configuration.name}, decode", DecodeSpec, settings)
+        return build_named(DecodeSpec, settings, f"configuration {configuration.name}, decode")
 
     @property
     def control(self) -> str:
@@ -247,7 +312,8 @@ class Recipe(Part, frozen=True, kw_only=True):
 def _check_name(name: str, what: str, pattern: re.Pattern[str] = CONFIGURATION_NAME) -> None:
     if not pattern.fullmatch(name):
         raise UnmaskError(
-            f"{what} is {name!r}; use letters, digits, dots, dashes and underscores, so that it can name a file."
+            f"{what} is {shown(name)}; use letters, digits, dots, dashes and underscores, at most 100 of them, so that "
+            "it can name a file."
         )
 
 
@@ -259,7 +325,7 @@ def _check_once(names: Sequence[str], what: str, advice: str) -> None:
 
 def _check_known(name: str, known: Sequence[str], what: str, where: str) -> None:
     if name not in known:
-        raise UnmaskError(f"{what} is {name!r}, which is not among the {where}: {', '.join(known)}.")
+        raise UnmaskError(f"{what} is {shown(name)}, which is not among the {where}: {_some(known)}.")
 
 
 def _check_patterns(patterns: Sequence[str], names: Sequence[str], what: str) -> None:
@@ -269,7 +335,7 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str], what: str) ->
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise UnmaskError(
-                f"{what} is {pattern!r}, which fits none of the configurations: {', '.join(names)}."
+                f"{what} is {shown(pattern)}, which fits none of the configurations: {_some(names)}."
             )
 
 
@@ -277,13 +343,9 @@ def _fits_any(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _named_in_errors(what: str, kind: type[Built], values: dict[str, Any], strict: bool = False) -> Built:
-    """Build a part; every error begins with what it is about."""
-    try:
-        return build(kind, values, what, strict)
-    except UnmaskError as error:
-        sentence = str(error)
-        raise UnmaskError(sentence if sentence.startswith(what) else f"{what}: {sentence}") from None
+def _some(names: Sequence[str]) -> str:
+    """The first of many names, as a sentence can show them."""
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
@@ -310,10 +372,13 @@ def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
 
 def _named(template: str, fields: dict[str, Any]) -> str:
     try:
+        for _, field, form, _ in Formatter().parse(template):
+            if field is not None and (field not in fields or not FIELD_FORM.fullmatch(form or "")):
+                raise ValueError(f"{{{field}{':' if form else ''}{shown(form)[1:-1]}}}")
         return template.format(**fields)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UnmaskError(
-            f"The grid's name {template!r} cannot be filled in ({error}); it may use {', '.join(fields)}."
+            f"The grid's name {shown(template)} cannot be filled in ({error}); it may use {', '.join(fields)}."
         ) from None
 
 
@@ -328,8 +393,10 @@ def recipe_file(path: Path) -> Path:
 def recipe_text(file: Path) -> str:
     """The text of a recipe's file."""
     try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
+        return read_plain_text(file)
+    except OSError as error:
+        raise UnmaskError(f"{file} cannot be read ({error.strerror}); a recipe is a text file.") from None
+    except ValueError:
         raise UnmaskError(f"{file} is no UTF-8 text; save it as UTF-8.") from None
 
 
@@ -342,10 +409,10 @@ def read_recipe(path: Path) -> Recipe:
 def parse_recipe(text: str, what: str, folder: Path | None = None) -> Recipe:
     """Make a recipe of its text; `what` names it in errors, and `folder` is where traces of its policies lie."""
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        values = parse_toml(text)
+    except ValueError as error:
         raise UnmaskError(f"{what} is no valid TOML: {error}.") from None
-    recipe = _named_in_errors(what, Recipe, values, strict=True)
+    recipe = build_named(Recipe, values, what)
     return recipe if folder is None else _located(recipe, folder)
 
 

@@ -61,6 +61,7 @@ def sweep_of(
 ) -> list[PlannedRun]:
     """The runs of a recipe: those of the named tasks and configurations (patterns), or all."""
     patterns, expanded = list(configurations), recipe.expanded()
+    _check_mask(recipe, lock)
     names = _chosen([configuration.name for configuration in expanded], patterns, "configuration")
     wanted = _chosen([task.name for task in recipe.tasks], tasks, "task")
     planned: list[PlannedRun] = []
@@ -81,6 +82,14 @@ def sweep_of(
             identity = identity_of(recipe, lock, task, prompts, _timed(recipe, timing), timing)
             planned.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
     return planned
+
+
+def _check_mask(recipe: Recipe, lock: Lock) -> None:
+    mask, vocabulary = recipe.model.mask_token_id, lock.shape.get("vocabulary")
+    if mask is not None and vocabulary is not None and mask >= vocabulary:
+        raise UnmaskError(
+            f"model.mask_token_id is {mask}, which is outside the vocabulary of {vocabulary} tokens; correct it."
+        )
 
 
 def identity_of(

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
 from unmask.spec.recipe import NAME
 from unmask.store.files import (
     canonical,
@@ -164,7 +165,7 @@ def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
 
 def _lines(file: Path) -> list[bytes]:
     try:
-        return file.read_bytes().splitlines()
+        return read_plain(file).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
 from unmask.spec import PolicySpec, known_policy
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
@@ -206,7 +207,7 @@ def _write(path: Path, content: bytes) -> None:
 def _refuse_other(path: Path, content: bytes) -> bool:
     """True if the file is there with this content; another content is not ours to replace."""
     try:
-        if path.read_bytes() == content:
+        if read_plain(path) == content:
             return True
     except FileNotFoundError:
         return False

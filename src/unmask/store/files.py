@@ -14,11 +14,12 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import open_plain, parse_json, plain_lines, read_plain
 from unmask.store.redaction import redacted_bytes
 
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
@@ -119,7 +120,7 @@ def sync_folder(folder: Path) -> None:
 def read_json(path: Path, mend: str = "delete it and run the command again") -> dict[str, Any]:
     """The object in a file; one that is missing, unreadable or cut short is an error that says how to mend it."""
     try:
-        return parse_object(path.read_bytes())
+        return parse_object(read_plain(path))
     except FileNotFoundError:
         raise UnmaskError(f"{path} is not there; {mend}.") from None
     except OSError as error:
@@ -144,7 +145,7 @@ def read_json_if_there(
 def read_struct(path: Path, layout: type[Layout], mend: str) -> Layout | None:
     """The struct in a file, or None where there is none; one that does not fit is an error that says how to mend it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=layout)
+        return msgspec.json.decode(read_plain(path), type=layout)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -158,8 +159,8 @@ def read_struct(path: Path, layout: type[Layout], mend: str) -> Layout | None:
 def read_lines(path: Path, decode: Callable[[bytes], Layout], mend: str) -> Iterator[Layout]:
     """The lines of a file, decoded one at a time; a torn last line is what a kill leaves and is dropped."""
     try:
-        with path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
+        with open_plain(path) as stream:
+            for number, line in enumerate(plain_lines(stream), start=1):
                 torn = not line.endswith(b"\n")
                 try:
                     yield decode(line)
@@ -177,21 +178,10 @@ def read_lines(path: Path, decode: Callable[[bytes], Layout], mend: str) -> Iter
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
     """A JSON object, with every other outcome a ValueError of a few words."""
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except UnicodeDecodeError:
-        raise ValueError("it is not text") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON at character {error.pos}" if text else "it is empty") from None
+    value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError("it holds no JSON object")
     return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"it holds {name}")
 
 
 @contextmanager

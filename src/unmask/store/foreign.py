@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import MOST_TEXT, read_plain
 from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
 from unmask.store.redaction import redacted_bytes
@@ -113,7 +114,7 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
     problems: list[Problem] = []
     for path, file in files.items():
         try:
-            contents[path] = file.read_bytes()
+            contents[path] = read_plain(file, MOST_TEXT)
             if redacted_bytes(contents[path]) != contents[path]:
                 raise UnmaskError("it holds what looks like a secret, which must be taken out first")
             digest = hashlib.sha256(contents[path]).hexdigest()
@@ -134,12 +135,12 @@ def foreign_of(store: Store, name: str) -> list[ForeignRecord]:
     """The records of one import."""
     file = store.root / "foreign" / name / "records.json"
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Import).records
+        return msgspec.json.decode(read_plain(file), type=_Import).records
     except FileNotFoundError:
         raise UnmaskError(f"There is no import {name!r} in {store.root}.") from None
     except OSError as error:
         raise UnmaskError(f"{file} cannot be read ({error.strerror}).") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UnmaskError(f"{file} is damaged; delete it and import the same folder again.") from None
 
 
@@ -155,7 +156,7 @@ def _keep(
     known = {record.path: record for record in foreign_of(store, name)} if name in imports(store) else {}
     for path in added_records:
         kept = place / "files" / path
-        if kept.exists() and kept.read_bytes() != contents[path]:
+        if kept.exists() and read_plain(kept) != contents[path]:
             raise UnmaskError(
                 f"The import {name!r} already holds other content for {path}; nothing was changed, so choose "
                 "another name."

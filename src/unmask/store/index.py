@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
 from unmask.store.files import write_atomically
 from unmask.store.result import (
     AccuracyResult,
@@ -26,6 +27,8 @@ from unmask.store.store import Store
 
 SCHEMA = 2
 """Raised when records change their layout: older indexes are then made anew."""
+MOST_INDEX = 1 << 30
+"""Bytes of an index that is read; a larger one would be that of a million runs."""
 Mark = tuple[int, int, int]
 
 
@@ -227,7 +230,7 @@ def _mark(file: str) -> Mark | None:
 
 def _read(file: Path) -> dict[str, IndexEntry]:
     try:
-        index = msgspec.json.decode(file.read_bytes(), type=Index)
+        index = msgspec.json.decode(read_plain(file, MOST_INDEX), type=Index)
     except (OSError, ValueError, RecursionError):
         return {}
     return index.entries if index.schema == SCHEMA else {}
