@@ -35,6 +35,7 @@ VERBS = {
     "check": Verb("check", "check", "What makes results invalid or doubtful."),
     "compare": Verb("compare", "compare", "Two runs, sample by sample."),
     "conformance": Verb("conformance", "conformance", "Compare this machine with recorded decodings."),
+    "demo": Verb("demo", "demo", "See it all in minutes: a sweep, its verdict and a report."),
     "doctor": Verb("doctor", "doctor", "Check versions, data, token, disk and GPU."),
     "eval": Verb("eval", "evaluate", "Evaluate a checkpoint on benchmarks."),
     "export": Verb("exchange", "export", "Results as CSV, Parquet or summary.json files."),
