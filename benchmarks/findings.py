@@ -11,7 +11,7 @@ taken as known). A table stands in the page between `<!-- table: NAME -->` and `
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
