@@ -183,7 +183,9 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
         return None
     by_work = success.by == "work"
     reachable = [ceilings[configuration.name] for configuration in candidates]
-    best = max(1 / (1 - min(MOST, one.flops_saved)) if by_work else one.speedup for one in reachable)
+    best = max(
+        1 / (1 - min(MOST, ceiling.flops_saved)) if by_work else ceiling.speedup for ceiling in reachable
+    )
     if best >= success.confirm.least_gain:
         return None
     roofline = f"on {device}" if device and not by_work else "by the work they skip"

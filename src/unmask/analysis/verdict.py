@@ -391,10 +391,10 @@ def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
 
 def _out_of_reach(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     """That nobody can confirm any more, and who is rejected outright."""
-    one = len(candidates) == 1
+    alone = len(candidates) == 1
     who = (
         f"The one candidate, {candidates[0].configuration}, cannot"
-        if one
+        if alone
         else f"None of the {in_words(len(candidates))} candidates can"
     )
     reason = f"{who} reach {goal_of(criteria)} any more."
@@ -402,7 +402,7 @@ def _out_of_reach(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str
     if criteria.reject is None:
         return reason
     if not rejected:
-        return f"{reason} {'It is not' if one else 'None of them is'} rejected outright."
+        return f"{reason} {'It is not' if alone else 'None of them is'} rejected outright."
     number, verb = in_words(len(rejected)).capitalize(), "is" if len(rejected) == 1 else "are"
     return f"{reason} {number} of them ({join_words(rejected)}) {verb} rejected outright."
 

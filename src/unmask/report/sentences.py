@@ -167,7 +167,7 @@ def best(task: TaskPart) -> Iterator[str]:
         return
     what, most = GAINED[task.plane[0].axis], best_point(task)
     if most is None:
-        yield f"No configuration gains {what} over the control and surely loses at most {points(task.budget)}."
+        yield f"No configuration that surely loses at most {points(task.budget)} gains over the control by {what}."
     else:
         yield (
             f"The best configuration by {what} that surely loses at most {points(task.budget)} is "

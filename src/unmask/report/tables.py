@@ -166,10 +166,9 @@ COLUMNS = (
         explanation="Share of the layer work that was not done.",
         cell=lambda line: Cell(in_percent(line.skipped), "", line.skipped),
         applies=lambda task: any(line.skipped is not None for line in task.lines),
-        brief=True,
     ),
     Column(
-        heading="Less work vs {control}",
+        heading="Less work",
         unit=TIMES,
         explanation="The control's counted operations divided by this one's, over the same rows.",
         cell=partial(_counted, "work"),
