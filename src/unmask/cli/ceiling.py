@@ -26,7 +26,13 @@ PLAIN_WIDTH = 160
 
 @click.command()
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
-@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Only its config.json is read; facts of published ones ship with Unmask.")
+@click.option(
+    "--model",
+    "-m",
+    required=True,
+    metavar="PATH_OR_HUB_ID",
+    help="Only config.json is read; published ones are known.",
+)
 @click.option(
     "--device", type=click.Choice(sorted(DEVICES)), default="a100", show_default=True, help="Roofline."
 )

@@ -6,6 +6,7 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint, weight_files
 from unmask.model.config import ModelConfig, read_config
+from unmask.model.hub import parse_published
 from unmask.model.memory import (
     PROCESS_BYTES,
     buffer_bytes,
@@ -14,7 +15,6 @@ from unmask.model.memory import (
     packing_bytes,
     weight_bytes,
 )
-from unmask.model.hub import parse_published
 from unmask.model.token_files import TOKENIZER_FILE, mask_token_of
 from unmask.model.tokenizer import Tokenizer
 from unmask.spec.published import PublishedCheckpoint
