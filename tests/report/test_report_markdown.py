@@ -56,7 +56,7 @@ def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
         "Drop vs k1_first (points)",
         "p (Holm)",
         "Work skipped (%)",
-        f"Operations ({TIMES} control)",
+        f"Less work ({TIMES})",
         "Total time",
         "Tokens",
         "Speed (tokens/s)",

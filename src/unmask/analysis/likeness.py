@@ -112,6 +112,15 @@ def flops(result: Measured) -> float | None:
     return sum(part.flops for part in result.effect.values()) or None
 
 
+def tokens_a_forward(result: Measured) -> float | None:
+    """Accepted tokens over block, sub and commit forwards; None where nothing was generated or counted."""
+    effect = result.effect.get("generation")
+    if effect is None or not result.tokens:
+        return None
+    forwards = sum(number for kind, number in effect.forwards.items() if kind != "prefill")
+    return result.tokens / forwards if forwards else None
+
+
 def units(result: Measured) -> int | None:
     """What the work is divided by: tokens when generating, requests when scoring."""
     if isinstance(result, ConfigurationTiming):

@@ -10,7 +10,8 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from unmask import lab
-from unmask.analysis.words import duration
+from unmask.analysis.verdict import goal_of
+from unmask.analysis.words import bound_points, duration
 from unmask.cli.options import selection, store_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
@@ -62,6 +63,9 @@ def plan(
         screen.print(sentence, markup=False)
     for group in outlook.equal:
         screen.print(f"Equal by construction (controls): {', '.join(group)}.")
+    success = sweep.opened.recipe.success
+    if success is not None:
+        screen.print(f"Criterion: some candidate reaches {goal_of(success)}.", markup=False)
     if outlook.beyond:
         screen.print(f"[yellow]{outlook.beyond}[/]")
     if outlook.samples_needed:
@@ -157,6 +161,6 @@ def _samples(sweep: Plan, needed: int) -> str:
     )
     enough = "enough" if rows >= needed else "[yellow]too few: raise the limit[/]"
     return (
-        f"To tell a loss below {success.confirm.drop:g} on {success.task}, about {needed} rows are needed "
+        f"To tell a loss below {bound_points(success.confirm.drop)} on {success.task}, about {needed} rows are needed "
         f"(80 % power); the recipe asks {rows}: {enough}."
     )
