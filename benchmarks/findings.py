@@ -14,16 +14,20 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pages import markdown, put_into_page
+from unmask.analysis.frontier import Point, above_mixture, mixture_at
 from unmask.analysis.likeness import flops
 from unmask.analysis.samples import outcomes
-from unmask.analysis.statistics import Interval, mean_interval, paired_difference, wilson
-from unmask.analysis.table import ConfigurationResult, experiment_table
+from unmask.analysis.statistics import Interval, paired_difference, wilson
+from unmask.analysis.table import (
+    AnalysedExperiment,
+    ConfigurationResult,
+    TaskResults,
+    experiment_table,
+)
 from unmask.store import Store
 
 TASK = "unmask_arith"
@@ -127,13 +131,19 @@ class Findings:
 
         None where no two thresholds enclose the work.
         """
-        for less, more in pairwise(self.curve):
-            if less.flops <= line.flops <= more.flops and less.flops < more.flops:
-                share = (line.flops - less.flops) / (more.flops - less.flops)
-                mixed = [share * more.rows[row] + (1 - share) * less.rows[row] for row in line.rows]
-                differences = [own - other for own, other in zip(line.rows.values(), mixed, strict=True)]
-                return fmean(mixed), fmean(differences), mean_interval(differences)
-        return None
+        mixture = mixture_at(1 / self.work(line), [self._point(each) for each in self.curve])
+        if mixture is None:
+            return None
+        entries = [each.entry for each in (*self.curve, line)]
+        group = TaskResults(AnalysedExperiment(name=CURVE), TASK, None, tuple(entries))
+        above = above_mixture(mixture, group, line.name)
+        if above is None:
+            raise SystemExit(f"{line.name} and the thresholds have other rows; run the recipes whole.")
+        return mixture.accuracy, *above
+
+    def _point(self, line: Line) -> Point:
+        gain, threshold = 1 / self.work(line), line.entry.decode["threshold"]
+        return Point(line.name, line.entry.value, gain, "work", False, threshold, None, None)
 
 
 def points(value: float) -> str:

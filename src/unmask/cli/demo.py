@@ -20,9 +20,9 @@ MOST_SLOTS = 2
 def demo(folder: Path, slots: int | None, open_it: bool) -> None:
     """Try ways of reusing work on the model that ships with the package, and learn what they cost and save.
 
-    It writes into FOLDER (unmask-demo where you are): the recipe, all results and a report to open in a browser. It needs
-    no GPU and no network, and a few minutes on two cores. Interrupt it whenever you like: the same command goes on from
-    there, and what is done is not run again.
+    It writes into FOLDER (unmask-demo where you are): the recipe, all results and a report to open in a browser.
+    It needs no GPU and no network, and a few minutes on two cores. Interrupt it whenever you like: the same command
+    goes on from there, and what is done is not run again.
 
     \b
     Examples:
@@ -35,14 +35,20 @@ def demo(folder: Path, slots: int | None, open_it: bool) -> None:
     screen.print(f"The recipe is {recipe}, results go to {store}.", markup=False)
     with SweepBars(screen) as bars:
         outcome = lab.run(
-            recipe, slots=slots or min(MOST_SLOTS, cores()), store=store, on_event=bars.show, retry_failed=True
+            recipe,
+            slots=slots or min(MOST_SLOTS, cores()),
+            store=store,
+            on_event=bars.show,
+            retry_failed=True,
         )
     show_outcome(outcome, screen)
     written = lab.report(outcome.experiment, store=store, on_event=tell)
-    for shown in written.shown:
-        screen.print(shown.verdict.answer.capitalize() + ".", shown.verdict.reason, markup=False)
-        for sentence in shown.lessons:
+    for judged, sentences in zip(written.verdicts, written.lessons, strict=True):
+        screen.print(f"{judged.answer.capitalize()}. {judged.reason}", markup=False)
+        for sentence in sentences:
             screen.print(f"- {sentence}", markup=False)
-    screen.print(f"Open {written.page} in a browser; `cd {folder}` and `unmask status` to look around.", markup=False)
+    screen.print(
+        f"Open {written.page} in a browser; `cd {folder}` and `unmask status` to look around.", markup=False
+    )
     if open_it:
         click.launch(str(written.page.resolve()))

@@ -20,7 +20,6 @@ from unmask.analysis.words import count, duration, in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
     KINDS,
-    by_kind,
     frontier_plot,
     ledger_bars,
     subject_bars,
@@ -96,7 +95,7 @@ def _task(task: TaskPart) -> dict[str, Any]:
         "subjects": subject_bars(task, subjects),
         "ledger": ledger_bars(task),
         "kinds": KINDS,
-        "ledger_rows": [(line.name, by_kind(line)) for line in task.lines if by_kind(line)],
+        "ledger_rows": [(line.name, line.by_kind) for line in task.lines if line.by_kind],
     }
 
 

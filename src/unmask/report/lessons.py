@@ -1,0 +1,166 @@
+"""What an experiment shows, in three sentences for somebody who reads nothing else.
+
+The first says what comes out best, the second which candidates cannot meet the criterion and why, the third whether a
+lower threshold alone, which needs no policy, does as well. They are made of the results, whatever these are.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from unmask.analysis.frontier import Point, above_mixture, mixture_at
+from unmask.analysis.gains import GAINED, Gain
+from unmask.analysis.verdict import Candidate, Loss, Verdict, could_confirm, goal_of
+from unmask.analysis.words import between, bound_points, in_points, join_words, percent, signed_minus
+from unmask.report.document import ExperimentPart, TaskPart
+from unmask.spec.recipe import Gained
+
+STEPS = {"sub": "sub-block steps", "block": "full-block steps"}
+"""Kinds of forward on which policies act."""
+
+
+def judged_task(part: ExperimentPart) -> TaskPart | None:
+    """The task that the criteria are about; of several limits the one with the most rows."""
+    judged = part.verdict
+    tasks = [task for task in part.tasks if judged and task.group.task == judged.criteria.task]
+    return max(tasks, key=lambda task: max(line.entry.rows or 0 for line in task.lines), default=None)
+
+
+def lessons(part: ExperimentPart) -> tuple[str, ...]:
+    """The three sentences; none where nothing was judged, or where no candidate has a gain and a loss yet."""
+    judged, task = part.verdict, judged_task(part)
+    known = [one for one in judged.candidates if one.gain and one.loss] if judged else []
+    if judged is None or task is None or part.experiment.foreign or not known:
+        return ()
+    best = foremost(judged, known)
+    return _outcome(judged, best), _ruled_out(judged, known, task), _thresholds(judged, best, task)
+
+
+def foremost(judged: Verdict, known: Sequence[Candidate]) -> Candidate:
+    """The confirmed candidate that gains most; without one, whoever gains most within the loss allowed."""
+    for name in judged.confirmed:
+        return next(one for one in known if one.configuration == name)
+    within = [one for one in known if one.loss and one.loss.value < judged.criteria.confirm.drop]
+    if within:
+        return max(within, key=lambda one: one.gain.value if one.gain else 0.0)
+    return min(known, key=lambda one: one.loss.value if one.loss else 1.0)
+
+
+def _outcome(judged: Verdict, best: Candidate) -> str:
+    name, goal = best.configuration, goal_of(judged.criteria)
+    figures = f"{_gained(best.gain, judged)}, {_lost(best.loss)}"
+    if judged.answer == "confirmed":
+        return f"{name} reaches {goal}: {figures}."
+    return f"No candidate is shown to reach {goal}; {name} comes nearest: {figures}."
+
+
+def _gained(gain: Gain | None, judged: Verdict) -> str:
+    if gain is None:
+        return "an unknown gain"
+    control, value = judged.criteria.control, gain.value
+    if gain.by == "work":
+        return f"it takes {percent(1 / value, 0)} of the counted work of {control} ({_times(value)} less)"
+    if gain.by == "speed":
+        return f"it is {_times(value)} as fast as {control}"
+    return f"it has {_times(value)} as many tokens a forward as {control}"
+
+
+def _times(gain: float) -> str:
+    return f"{gain:.2f}x"
+
+
+def _lost(loss: Loss | None) -> str:
+    """A loss in words; what is gained reads as that."""
+    if loss is None:
+        return "with an unknown loss"
+    low, high = (signed_minus(in_points(bound)) for bound in (loss.interval.low, loss.interval.high))
+    return (
+        f"with a loss of {signed_minus(in_points(loss.value))} points ({low} to {high}) on {loss.rows:,} rows"
+    )
+
+
+def _ruled_out(judged: Verdict, known: Sequence[Candidate], task: TaskPart) -> str:
+    """Who cannot meet the criterion any more, for want of a gain or for too much of a loss."""
+    criteria, wanted = judged.criteria, judged.criteria.confirm.least_gain
+    out = [one for one in known if not could_confirm(one, criteria)]
+    if not out:
+        return "No candidate is ruled out."
+    weak = [one for one in out if one.corrected_gain and one.corrected_gain.high <= wanted]
+    lossy = [one for one in out if one not in weak]
+    reasons = [_too_weak(weak, judged, task)] if weak else []
+    if lossy:
+        losses = between((100 * one.loss.value for one in lossy if one.loss), "{:.1f}")
+        allowed = bound_points(criteria.confirm.drop)
+        reasons.append(f"{_names(lossy)} cannot stay within {allowed} (a loss of {losses} points)")
+    return f"{'; '.join(reasons)}."
+
+
+def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str:
+    """Who gains too little, and on which share of the work they act at all."""
+    wanted, by = judged.criteria.confirm.least_gain, judged.criteria.by
+    reached = between((one.gain.value for one in weak if one.gain), "{:.2f}x")
+    said = f"{_names(weak)} cannot reach {wanted:g}x by {GAINED[by]} ({reached})"
+    names = {one.configuration for one in weak}
+    kinds = {
+        kind
+        for line in task.lines
+        if line.name in names
+        for kind, work in line.by_kind.items()
+        if work["branch_rows_skipped"]
+    }
+    control = next((line for line in task.lines if line.is_control), None)
+    if control is None or not kinds or kinds >= {kind for kind in STEPS if kind in control.by_kind}:
+        return said
+    rows = {kind: work["branch_rows"] for kind, work in control.by_kind.items()}
+    share = sum(rows.get(kind, 0) for kind in kinds) / sum(rows.values())
+    where = " and ".join(STEPS.get(kind, kind) for kind in sorted(kinds))
+    act = "it acts" if len(weak) == 1 else "they act"
+    return f"{said}: {act} on {where} only, which hold {percent(share, 0)} of the layer work"
+
+
+def _names(candidates: Iterable[Candidate]) -> str:
+    names = [one.configuration for one in candidates]
+    return " and ".join([join_words(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def _thresholds(judged: Verdict, best: Candidate, task: TaskPart) -> str:
+    """Whether plain decoding at a lower threshold does as well as the best candidate."""
+    by: Gained = judged.criteria.by
+    plane = {point.configuration: point for point in task.planes.get(by, ())}
+    own = plane.get(best.configuration)
+    plain = [point for point in plane.values() if point.threshold is not None]
+    lower = [point for point in plain if point.configuration != judged.criteria.control and point.gain > 1]
+    if own is not None and not own.acts:
+        return f"{own.configuration} is plain decoding: what every policy has to beat."
+    if own is None or not lower:
+        return f"Whether a lower threshold alone would do as well as {best.configuration} was not tried."
+    better = [point for point in lower if point.gain >= own.gain and point.accuracy >= own.accuracy]
+    if better:
+        return f"Plain decoding does at least as well on these rows with a lower threshold: {_placed(better[0])}."
+    mixture = mixture_at(own.gain, plain)
+    above = above_mixture(mixture, task.group, own.configuration) if mixture else None
+    if mixture is None or above is None:
+        return _beyond_thresholds(own, lower, by)
+    value, interval = above
+    low, high = (
+        signed_minus(in_points(abs(bound))) for bound in sorted((interval.low, interval.high), key=abs)
+    )
+    mixed = f"{mixture.slower} and {mixture.faster}, mixed to the same {GAINED[by]},"
+    if interval.low > 0:
+        return f"A lower threshold does worse: {mixed} would lose {in_points(value)} points more {bounds}."
+    if interval.high < 0:
+        return f"A lower threshold does better: {mixed} would lose {in_points(-value)} points less {bounds}."
+    return f"A lower threshold may do as well: {mixed} cannot be told apart from {own.configuration} on these rows."
+
+
+def _beyond_thresholds(own: Point, lower: Sequence[Point], by: Gained) -> str:
+    nearest = max(lower, key=lambda point: point.gain)
+    worse = nearest.accuracy < own.accuracy and nearest.gain < own.gain
+    said = (
+        "A lower threshold does worse"
+        if worse
+        else f"No threshold that was tried gains as much by {GAINED[by]}"
+    )
+    return f"{said}: {_placed(nearest)}."
+
+
+def _placed(point: Point) -> str:
+    return f"{point.configuration} reaches {_times(point.gain)} {_lost(point.loss)}"
