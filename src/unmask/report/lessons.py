@@ -4,17 +4,19 @@ The first says what comes out best, the second which candidates cannot meet the 
 lower threshold alone, which needs no policy, does as well. They are made of the results, whatever these are.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from unmask.analysis.frontier import Point, above_mixture, mixture_at
 from unmask.analysis.gains import GAINED, Gain
-from unmask.analysis.verdict import Candidate, Loss, Verdict, could_confirm, goal_of
-from unmask.analysis.words import between, bound_points, in_points, join_words, percent, signed_minus
+from unmask.analysis.verdict import Candidate, Loss, Verdict, could_confirm
+from unmask.analysis.words import between, bound_points, in_points, in_words, percent, signed_minus
 from unmask.report.document import ExperimentPart, TaskPart
 from unmask.spec.recipe import Gained
 
 STEPS = {"sub": "sub-block steps", "block": "full-block steps"}
 """Kinds of forward on which policies act."""
+MOST_NAMED = 4
+"""Candidates that a sentence names; of more it tells the number."""
 
 
 def judged_task(part: ExperimentPart) -> TaskPart | None:
@@ -45,22 +47,20 @@ def foremost(judged: Verdict, known: Sequence[Candidate]) -> Candidate:
 
 
 def _outcome(judged: Verdict, best: Candidate) -> str:
-    name, goal = best.configuration, goal_of(judged.criteria)
-    figures = f"{_gained(best.gain, judged)}, {_lost(best.loss)}"
-    if judged.answer == "confirmed":
-        return f"{name} reaches {goal}: {figures}."
-    return f"No candidate is shown to reach {goal}; {name} comes nearest: {figures}."
+    nearest = "" if judged.answer == "confirmed" else "comes nearest: it "
+    return f"{best.configuration} {nearest}{_gained(best.gain, judged)}, {_lost(best.loss)}."
 
 
 def _gained(gain: Gain | None, judged: Verdict) -> str:
     if gain is None:
-        return "an unknown gain"
+        return "has an unknown gain"
     control, value = judged.criteria.control, gain.value
     if gain.by == "work":
-        return f"it takes {percent(1 / value, 0)} of the counted work of {control} ({_times(value)} less)"
+        less = f" ({_times(value)} less)" if value > 1 else ""
+        return f"takes {percent(1 / value, 0)} of the counted work of {control}{less}"
     if gain.by == "speed":
-        return f"it is {_times(value)} as fast as {control}"
-    return f"it has {_times(value)} as many tokens a forward as {control}"
+        return f"is {_times(value)} as fast as {control}"
+    return f"has {_times(value)} as many tokens a forward as {control}"
 
 
 def _times(gain: float) -> str:
@@ -89,7 +89,7 @@ def _ruled_out(judged: Verdict, known: Sequence[Candidate], task: TaskPart) -> s
     if lossy:
         losses = between((100 * one.loss.value for one in lossy if one.loss), "{:.1f}")
         allowed = bound_points(criteria.confirm.drop)
-        reasons.append(f"{_names(lossy)} cannot stay within {allowed} (a loss of {losses} points)")
+        reasons.append(f"{_cannot(lossy, judged)} stay within {allowed} (a loss of {losses} points)")
     return f"{'; '.join(reasons)}."
 
 
@@ -97,7 +97,7 @@ def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str
     """Who gains too little, and on which share of the work they act at all."""
     wanted, by = judged.criteria.confirm.least_gain, judged.criteria.by
     reached = between((one.gain.value for one in weak if one.gain), "{:.2f}x")
-    said = f"{_names(weak)} cannot reach {wanted:g}x by {GAINED[by]} ({reached})"
+    said = f"{_cannot(weak, judged)} reach {wanted:g}x by {GAINED[by]} ({reached})"
     names = {one.configuration for one in weak}
     kinds = {
         kind
@@ -116,9 +116,14 @@ def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str
     return f"{said}: {act} on {where} only, which hold {percent(share, 0)} of the layer work"
 
 
-def _names(candidates: Iterable[Candidate]) -> str:
-    names = [one.configuration for one in candidates]
-    return " and ".join([join_words(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+def _cannot(some: Sequence[Candidate], judged: Verdict) -> str:
+    """Who, with the verb: a few by their names, more by their number."""
+    names, number = [one.configuration for one in some], len(judged.candidates)
+    if len(names) == number > 1:
+        return f"None of the {in_words(number)} candidates can"
+    if len(names) > MOST_NAMED:
+        return f"{in_words(len(names)).capitalize()} of the {in_words(number)} candidates cannot"
+    return f"{' and '.join(part for part in (', '.join(names[:-1]), names[-1]) if part)} cannot"
 
 
 def _thresholds(judged: Verdict, best: Candidate, task: TaskPart) -> str:
@@ -140,9 +145,8 @@ def _thresholds(judged: Verdict, best: Candidate, task: TaskPart) -> str:
     if mixture is None or above is None:
         return _beyond_thresholds(own, lower, by)
     value, interval = above
-    low, high = (
-        signed_minus(in_points(abs(bound))) for bound in sorted((interval.low, interval.high), key=abs)
-    )
+    low, high = sorted((abs(interval.low), abs(interval.high)))
+    bounds = f"({in_points(low)} to {in_points(high)})"
     mixed = f"{mixture.slower} and {mixture.faster}, mixed to the same {GAINED[by]},"
     if interval.low > 0:
         return f"A lower threshold does worse: {mixed} would lose {in_points(value)} points more {bounds}."

@@ -26,6 +26,7 @@ from unmask.report.figures import (
     timeline,
     work_plot,
 )
+from unmask.report.lessons import judged_task, lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
 from unmask.report.tables import across, columns_of, heat_maps
 
@@ -73,23 +74,40 @@ def _part(part: ExperimentPart) -> dict[str, Any]:
         "data": part,
         "status": status(part),
         "leading": leading(part),
+        "lessons": lessons(part),
+        "task": judged_task(part),
         "guards": guards_in_short(part),
         "key_findings": _by_task(key_findings(part)),
-        "tasks": [_task(task) for task in part.tasks],
+        "frontier": _leading_frontier(part),
+        "tasks": [_task(task, part) for task in part.tasks],
         "timeline": timeline(part.attempts),
         "findings": _findings(part),
     }
 
 
-def _task(task: TaskPart) -> dict[str, Any]:
+Frontier = tuple[str, Markup, bool]
+"""By what it is, the picture, and whether it shows where the criteria want a configuration."""
+
+
+def _frontiers(task: TaskPart) -> list[Frontier]:
+    plots = [(GAINED[by], frontier_plot(task, points)) for by, points in task.planes.items()]
+    return [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None]
+
+
+def _leading_frontier(part: ExperimentPart) -> Frontier | None:
+    """The first frontier of the task that was judged: it stands beside the verdict, and nowhere else."""
+    task = judged_task(part)
+    return next(iter(_frontiers(task)), None) if task else None
+
+
+def _task(task: TaskPart, part: ExperimentPart) -> dict[str, Any]:
     columns = columns_of(task)
     subjects = subjects_of(task)
-    plots = [(GAINED[by], frontier_plot(task, points)) for by, points in task.planes.items()]
     return {
         "data": task,
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
-        "frontiers": [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None],
+        "frontiers": _frontiers(task)[1 if task is judged_task(part) else 0 :],
         "work": work_plot(task),
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),
