@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn
 
 MIB = 1 << 20
-MOST_TEXT = 4 * MIB
+MOST_TEXT = MIB
 """Bytes of what a person writes: a recipe, settings, a template."""
 MOST_BYTES = 256 * MIB
 """Bytes of what a program writes: a tokenizer, a result, a trace."""

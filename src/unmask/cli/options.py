@@ -13,9 +13,10 @@ import click
 
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
-from unmask.model.hub import EMBEDDED, find_checkpoint
+from unmask.model.hub import find_checkpoint
 from unmask.reading import parse_settings, read_plain_text
 from unmask.spec import DecodeSpec, build
+from unmask.spec.recipe import EMBEDDED
 
 F = TypeVar("F", bound=Callable[..., Any])
 

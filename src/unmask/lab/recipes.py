@@ -11,9 +11,10 @@ from datetime import date
 from pathlib import Path
 
 from unmask.errors import UnmaskError
-from unmask.model.hub import EMBEDDED, HUB_ID
+from unmask.model.hub import HUB_ID
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import (
+    EMBEDDED,
     NAME,
     RECIPE_FILE,
     Recipe,
