@@ -100,15 +100,15 @@ def public_environment(environment: Mapping[str, str], wanted: Iterable[str] = (
 
 def _values(environment: Mapping[str, str]) -> list[str]:
     """Values of variables with a secret's name, as texts and JSON spell them, the longest first."""
-    found: set[str] = set()
+    spellings: set[str] = set()
     for name, value in environment.items():
         if is_secret_name(name):
             # A log is read line by line, and JSON escapes what is no plain letter.
             for part in (value, *value.splitlines()):
                 # Digits alone would break the numbers of a record.
                 if len(part) >= SHORTEST and re.search(r"[^\W\d]", part):
-                    found |= {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}
-    return sorted(found, key=len, reverse=True)
+                    spellings |= {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}
+    return sorted(spellings, key=len, reverse=True)
 
 
 def _without_value(match: "re.Match[str]") -> str:
