@@ -31,6 +31,7 @@ from unmask.spec.own_code import INSTALLED, installed_policy
 
 PACKAGE = Path(__file__).parents[1]
 LONGEST_REASON = 300
+LEAVE = os._exit
 MAKERS: dict[type[PolicySpec], Callable[[Any, int], Policy]] = {
     FullSpec: lambda spec, layers: Full(),  # noqa: ARG005 (the makers' signature)
     LayerReuseSpec: LayerReuse.of,
@@ -111,11 +112,11 @@ def _find(target: str) -> Any:
 @contextmanager
 def _own_code(target: str) -> Iterator[None]:
     """One sentence for whatever the user's code does instead of what it should, an attempt to end the process too."""
-    leave, process = os._exit, os.getpid()
+    process = os.getpid()
 
     def refuse(code: int) -> NoReturn:
         if os.getpid() != process:  # a process that the code has forked may end as it likes
-            leave(code)
+            LEAVE(code)
         raise SystemExit(code)
 
     os._exit = refuse  # type: ignore[assignment]
@@ -128,7 +129,7 @@ def _own_code(target: str) -> Iterator[None]:
             f"The policy {target} failed{_place(error)} ({_reason(error)}); mend it."
         ) from error
     finally:
-        os._exit = leave
+        os._exit = LEAVE
 
 
 def _place(error: BaseException) -> str:
