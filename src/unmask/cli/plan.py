@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.box import SIMPLE
 from rich.table import Table
+from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.words import duration
@@ -59,11 +60,11 @@ def plan(
     if sweep.to_do:
         screen.print(f"To do: {len(sweep.to_do)} runs, {_time_needed(sweep)}.")
     for sentence in sweep.changed:
-        screen.print(sentence, markup=False)
+        screen.print(sentence)
     for group in outlook.equal:
         screen.print(f"Equal by construction (controls): {', '.join(group)}.")
     if outlook.beyond:
-        screen.print(f"[yellow]{outlook.beyond}[/]")
+        screen.print(Text(outlook.beyond, "yellow"))
     if outlook.samples_needed:
         screen.print(_samples(sweep, outlook.samples_needed))
 
@@ -156,7 +157,7 @@ def _samples(sweep: Plan, needed: int) -> str:
         ),
         default=0,
     )
-    enough = "enough" if rows >= needed else "[yellow]too few: raise the limit[/]"
+    enough = "enough" if rows >= needed else "too few: raise the limit"
     return (
         f"To tell a loss below {success.confirm.drop:g} on {success.task}, about {needed} rows are needed "
         f"(80 % power); the recipe asks {rows}: {enough}."

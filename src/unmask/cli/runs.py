@@ -6,7 +6,9 @@ import click
 
 from unmask import lab
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
 from unmask.lab.runs import removable
+from unmask.reading import open_plain, plain_lines, printable
 
 
 @click.command()
@@ -26,9 +28,9 @@ def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> 
     if only_path:
         click.echo(str(file))
         return
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            click.echo(line, nl=False)
+    with open_plain(file) as log:
+        for line in plain_lines(log):
+            click.echo(printable(line.decode("utf-8", errors="replace")), nl=False)
 
 
 @click.command()
@@ -68,7 +70,7 @@ def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> Non
     if not undo and reason is None:
         raise click.UsageError("Missing option '--reason'.")
     folder = lab.retract(run, reason or "", undo=undo, store=store)
-    click.echo(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
+    say(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
 
 
 @click.command(name="rm")

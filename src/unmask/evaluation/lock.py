@@ -19,6 +19,7 @@ from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin
 from unmask.evaluation.task_files import check_names
 from unmask.model.config import read_config
 from unmask.model.hub import find_checkpoint
+from unmask.reading import open_plain, parse_json, read_plain
 from unmask.spec.lock import Lock, as_text
 from unmask.store.files import write_atomically
 
@@ -103,7 +104,7 @@ def _rows_sha256(task: Any) -> str:
 def file_sha256(file: Path) -> str:
     """The hash of one file's content."""
     total = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_plain(file) as stream:
         while chunk := stream.read(CHUNK):
             total.update(chunk)
     return total.hexdigest()
@@ -141,7 +142,7 @@ def _key(file: Path) -> str:
 
 def _read_hashes(memory: Path) -> dict[str, str]:
     try:
-        content = json.loads(memory.read_text(encoding="utf-8"))
+        content = parse_json(read_plain(memory))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -24,6 +24,7 @@ from unmask.store.files import (
     read_struct,
     write_atomically,
 )
+from unmask.store.run_folder import FolderName
 from unmask.store.store import Store
 
 JOBS_DIGITS = 6
@@ -37,7 +38,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     limit: int | None
     id: str
-    folder: str
+    folder: FolderName
     """Name of the run's folder."""
     kind: str
 
@@ -132,7 +133,8 @@ def read_experiment(store: Store, name: str) -> Experiment | None:
 
 def experiment_names(store: Store) -> list[str]:
     """Names of all experiments."""
-    return sorted(file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+    names = (file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+    return sorted(filter(NAME.fullmatch, names))
 
 
 def append_jobs(store: Store, name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
@@ -150,7 +152,8 @@ def append_jobs(store: Store, name: str, jobs: Iterable[Mapping[str, Any]]) -> N
 
 def names_with_jobs(store: Store) -> list[str]:
     """Names under which jobs were submitted; a canary's are there before the experiment is written down."""
-    return sorted({path.parent.name for path in (store.root / "experiments").glob("*/jobs*")})
+    names = {path.parent.name for path in (store.root / "experiments").glob("*/jobs*")}
+    return sorted(filter(NAME.fullmatch, names))
 
 
 def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:

@@ -129,7 +129,8 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
 
 def imports(store: Store) -> list[str]:
     """Names of all imports."""
-    return sorted(file.parent.name for file in (store.root / "foreign").glob("*/records.json"))
+    names = (file.parent.name for file in (store.root / "foreign").glob("*/records.json"))
+    return sorted(filter(NAME.fullmatch, names))
 
 
 def foreign_of(store: Store, name: str) -> list[ForeignRecord]:
