@@ -170,7 +170,9 @@ COLUMNS = (
     Column(
         heading="Less work",
         unit=TIMES,
-        explanation="The control's counted operations divided by this one's, over the same rows, as if each request ran alone.",
+        explanation=(
+            "The control's counted operations divided by this one's, over the same rows, as if each request ran alone."
+        ),
         cell=partial(_counted, "work"),
         applies=partial(_is_counted, "work"),
         brief=True,
