@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from unmask.spec.lock import Lock
+from unmask.errors import UnmaskError
+from unmask.spec.lock import Lock, Outline
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked
 from unmask.store.index import IndexRecord, records
@@ -46,7 +47,7 @@ def forecast(recipe: Recipe, lock: Lock, runs: Sequence[PlannedRun], store: Stor
     comparable = [
         record
         for record in records(store)
-        if record.weights == lock.weights and record.seconds and _on_such_a_machine(record, recipe)
+        if record.seconds and _on_such_a_machine(record, recipe) and _is_of_the_model(record, lock, store)
     ]
     comparable.sort(key=lambda record: record.finished or "", reverse=True)
     seconds: dict[str, float] = {}
@@ -61,6 +62,16 @@ def forecast(recipe: Recipe, lock: Lock, runs: Sequence[PlannedRun], store: Stor
     place = "on GPUs" if recipe.resources.gpus else "on this machine"
     basis = f"{len(used)} earlier run{'s' * (len(used) != 1)} of the same tasks {place}"
     return Forecast(seconds, len(runs) - len(seconds), basis)
+
+
+def _is_of_the_model(record: IndexRecord, lock: Lock, store: Store) -> bool:
+    """By the hash of its files, or by its name as long as there is no lock."""
+    if not isinstance(lock, Outline):
+        return record.weights == lock.weights
+    try:
+        return RunFolder(store.runs_folder / record.folder).worker.checkpoint == lock.model
+    except UnmaskError:
+        return False
 
 
 def _on_such_a_machine(record: IndexRecord, recipe: Recipe) -> bool:

@@ -18,6 +18,12 @@ from unmask.lab.planning import Plan
 from unmask.spec.sweep import task_label
 
 
+UNLOCKED = (
+    "Not locked yet: this plan goes by the checkpoint's shape and the published numbers of rows, and does not know "
+    "which runs are done. `unmask prepare {}` fetches and locks what they depend on."
+)
+
+
 @click.command()
 @click.argument("recipe", type=Path)
 @selection
@@ -40,7 +46,8 @@ def plan(
     """Show the runs of a recipe, what is done and to do, what it may cost, and what it can show at all.
 
     Ceilings are those of equal steps at batch 1. Nothing is submitted or written but
-    the lock, and that only where nothing need be downloaded for it.
+    the lock, and that only where nothing need be downloaded for it. Where it would have
+    to be, the plan goes by published shapes and row counts, and says so.
 
     \b
     Examples:
@@ -55,7 +62,10 @@ def plan(
         return
     outlook, screen = sweep.outlook, console()
     screen.print(_grid(sweep))
-    screen.print(f"{len(sweep.runs)} runs: {counts(run.status for run in sweep.runs)}.")
+    if not sweep.locked:
+        screen.print(UNLOCKED.format(recipe), markup=False)
+    standing = f": {counts(run.status for run in sweep.runs)}" if sweep.locked else ""
+    screen.print(f"{len(sweep.runs)} runs{standing}.")
     if sweep.to_do:
         screen.print(f"To do: {len(sweep.to_do)} runs, {_time_needed(sweep)}.")
     for sentence in sweep.changed:
@@ -72,14 +82,16 @@ def _document(sweep: Plan) -> dict[str, Any]:
     expected = sweep.forecast
     return {
         "experiment": sweep.experiment,
+        "locked": sweep.locked,
         "runs": [
             {
-                "id": run.id,
+                "id": run.id if sweep.locked else None,
                 "task": run.planned.task,
                 "limit": run.planned.limit,
                 "configuration": run.planned.configuration,
                 "kind": run.planned.kind,
-                "status": run.status,
+                "status": run.status if sweep.locked else None,
+                "rows": sweep.rows(run),
                 "reason": run.state.reason,
                 "expected_seconds": expected.seconds.get(run.id) if expected else None,
             }

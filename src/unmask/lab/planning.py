@@ -18,7 +18,7 @@ from unmask.errors import UnmaskError
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, computed_anew, open_store, submitted_jobs
 from unmask.launch import WorkerCommand
-from unmask.spec.lock import Lock
+from unmask.spec.lock import Lock, Outline
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.index import listing
@@ -92,6 +92,11 @@ class Plan:
         """The recipe's name."""
         return self.opened.recipe.name
 
+    @property
+    def locked(self) -> bool:
+        """Whether there is a lock; without one, runs have neither ids nor states, and nothing can be executed."""
+        return not isinstance(self.lock, Outline)
+
     @cached_property
     def outlook(self) -> "Outlook":
         """Ceilings, configurations that cannot differ, and samples needed."""
@@ -115,7 +120,7 @@ class Plan:
     @property
     def changed(self) -> list[str]:
         """Sentences on runs to do that had a result before something in their identities changed."""
-        before = read_experiment(self.store, self.experiment)
+        before = read_experiment(self.store, self.experiment) if self.locked else None
         missing = [run for run in self.to_do if run.status == "missing"]
         if before is None or not missing:
             return []
@@ -171,14 +176,16 @@ def plan(
 ) -> Plan:
     """The runs of a recipe with their states, what is to do, ceilings, samples needed, and a forecast.
 
-    Nothing is written but a missing lock, and that only where nothing need be downloaded for it.
+    Nothing is written but a missing lock, and that only where nothing need be downloaded for it. Where it would have to
+    be, the plan goes by the checkpoint's config.json, or what is known of a published one, and by published numbers of
+    rows.
 
         >>> plan = lab.plan("recipes/05_mine", tasks=["gsm8k"], limit=50)     # doctest: +SKIP
         >>> [run.label for run in plan.to_do], plan.forecast, plan.outlook    # doctest: +SKIP
     """
     opened = open_recipe(recipe)
     store = open_store(selection.get("store"))
-    lock = opened.lock(on_event)
+    lock = opened.present_lock() or (opened.outline() if opened.needs_network else opened.lock(on_event))
     planned = sweep_of(
         opened.recipe,
         lock,
