@@ -4,9 +4,9 @@
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
 
 if TYPE_CHECKING:
-    from unmask.analysis.ceilings import Outlook
+    from unmask.analysis.ceilings import Outlook, StepCounts
     from unmask.analysis.forecast import Forecast
 
 
@@ -86,6 +86,8 @@ class Plan:
     """Whether jobs that SLURM does not answer for count as ended."""
     device: str | None = None
     """The device whose roofline the ceilings are taken from; None takes the recipe's kind of device."""
+    traces: Mapping[str, str | Path] = field(default_factory=dict)
+    """By configuration: traces of `unmask probe` with its decode settings, by whose steps these are priced."""
 
     @property
     def experiment(self) -> str:
@@ -99,10 +101,30 @@ class Plan:
 
     @cached_property
     def outlook(self) -> "Outlook":
-        """Ceilings, configurations that cannot differ, and samples needed."""
+        """Ceilings, what cannot act or differ, and samples needed."""
         from unmask.analysis.ceilings import outlook
+        from unmask.analysis.forecast import steps_taken
 
-        return outlook(self.opened.recipe, self.lock, self.device)
+        recipe, planned = self.opened.recipe, [run.planned for run in self.runs]
+        known = steps_taken(recipe, self.lock, planned, self.store) | self._steps_of_traces()
+        return outlook(recipe, self.lock, self.device, known)
+
+    def _steps_of_traces(self) -> "dict[str, StepCounts]":
+        """A trace speaks for every configuration with the decode settings of the one that it is given for."""
+        from unmask.analysis.ceilings import StepCounts
+        from unmask.policies.calibration import recorded_steps
+
+        recipe = self.opened.recipe
+        settings = {each.name: recipe.decode_of(each) for each in recipe.expanded()}
+        counts: dict[str, StepCounts] = {}
+        for configuration, file in self.traces.items():
+            if configuration not in settings:
+                raise UnmaskError(
+                    f"A trace is given for {configuration}, which is no configuration; there are {', '.join(settings)}."
+                )
+            steps = StepCounts(*recorded_steps(Path(file)), f"the trace {file}")
+            counts |= {name: steps for name in settings if settings[name] == settings[configuration]}
+        return counts
 
     @cached_property
     def forecast(self) -> "Forecast | None":
@@ -171,6 +193,7 @@ def plan(
     recipe: str | Path,
     *,
     device: str | None = None,
+    traces: Mapping[str, str | Path] | None = None,
     on_event: Notify | None = None,
     **selection: Unpack[Selection],
 ) -> Plan:
@@ -185,7 +208,8 @@ def plan(
     """
     opened = open_recipe(recipe)
     store = open_store(selection.get("store"))
-    lock = opened.present_lock() or (opened.outline() if opened.needs_network else opened.lock(on_event))
+    lock = opened.present_lock() or (opened.outline() if opened.needs_network else None)
+    lock = lock or opened.lock(on_event)
     planned = sweep_of(
         opened.recipe,
         lock,
@@ -197,7 +221,7 @@ def plan(
     runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
     retry_failed = selection.get("retry_failed", False)
     assume_gone = selection.get("assume_gone", False)
-    return Plan(opened, lock, store, runs, (), force, retry_failed, assume_gone, device).again()
+    return Plan(opened, lock, store, runs, (), force, retry_failed, assume_gone, device, traces or {}).again()
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
-from unmask.model.hub import HUB_ID, find_config
+from unmask.model.hub import HUB_ID, known_config
 from unmask.spec.lock import Lock, Outline, read_lock
 from unmask.spec.recipe import (
     EMBEDDED,
@@ -94,24 +94,24 @@ class OpenRecipe:
         if not self.lock_file.exists():
             return None
         lock = read_lock(self.lock_file)
-        covers = lock.model == self.checkpoint and all(task.name in lock.members for task in self.recipe.tasks)
+        covers = lock.model == self.checkpoint and all(
+            task.name in lock.members for task in self.recipe.tasks
+        )
         return lock if covers else None
 
-    def outline(self) -> Outline:
-        """What stands in for the lock in a plan: the checkpoint's config and the published numbers of rows."""
+    def outline(self) -> Outline | None:
+        """What stands in for the lock in a plan: the checkpoint's config and published numbers of rows, where known."""
         from unmask.evaluation.task_files import check_names
 
         names = check_names(task.name for task in self.recipe.tasks)
-        members = {name: tuple(source.name for source in members_of(name)) for name in names}
-        sizes = {source.name: source.published_rows for name in names for source in members_of(name)}
-        known = {task: size for task, size in sizes.items() if size is not None}
-        if len(known) < len(sizes):
-            unknown = next(task for task in sizes if task not in known)
-            raise UnmaskError(
-                f"How many rows {unknown} has is not known without its data; run `unmask prepare {self.file.parent}`."
-            )
-        config = find_config(self.checkpoint, self.recipe.model.revision)
-        return Outline.of(self.checkpoint, asdict(config.shape), config.block_size, members, known)
+        members = {name: members_of(name) for name in names}
+        sizes = {source.name: source.published_rows for name in names for source in members[name]}
+        known = {task: rows for task, rows in sizes.items() if rows is not None}
+        config = known_config(self.checkpoint, self.recipe.model.revision)
+        if config is None or len(known) < len(sizes):
+            return None
+        tasks = {name: tuple(source.name for source in sources) for name, sources in members.items()}
+        return Outline.of(self.checkpoint, asdict(config.shape), config.block_size, tasks, known)
 
 
 def open_recipe(path: str | Path) -> OpenRecipe:

@@ -66,7 +66,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Outline(Lock, frozen=True, kw_only=True):
-    """What is known before a lock is made: the shape and the numbers of rows, but no hashes, so that no run has an id."""
+    """What is known before a lock is made: shape and numbers of rows, but no hashes, so that no run has an id."""
 
     @classmethod
     def of(
