@@ -216,7 +216,7 @@ def test_a_failed_run_is_told_and_waits_for_leave(
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 1
     retried = run("run", recipe, "--retry-failed")
     assert retried.exit_code == 0
-    assert "1 runs on" in retried.stdout
+    assert "1 run on" in retried.stdout
     assert "6 done" in retried.stdout
     assert "Predicted 2.0 s of work, took 2.0 s." in retried.stdout
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 2
