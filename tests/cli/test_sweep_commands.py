@@ -277,7 +277,7 @@ def test_two_names_of_one_run_are_executed_once(
     text = TEXT + '\n[[configurations]]\nname = "again"\ndecode = { threshold = 0.7 }\n'
     recipe = write_recipe(tmp_path / "twice", text)
     result = run("run", recipe, "--config", "t0.7", "--config", "again")
-    assert "1 runs on" in result.stdout
+    assert "1 run on" in result.stdout
     assert lines_with(result, "again", "75.0 (", "done")
     assert lines_with(result, "t0.7", "75.0 (", "done")
     assert len(folder_of(store, recipe, "again").attempts()) == 1

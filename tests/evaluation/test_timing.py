@@ -120,6 +120,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
     """Configurations whose rounds take what the test says, the warm-up a hundred seconds."""
     from unmask.cost.work_sums import WorkSums
     from unmask.evaluation import timing
+    from unmask.store.result import SharedWork
 
     def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
         k = settings["policy"]["k"]
@@ -131,7 +132,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
             meter.decoding.decode_seconds = next(rounds)
             effect = WorkSums(2)
             effect.kinds["block"].forwards = 10
-            return next(given), effect
+            return timing.Answered(next(given), effect, SharedWork())
 
         return once
 

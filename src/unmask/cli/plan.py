@@ -139,7 +139,8 @@ def _time_needed(sweep: Plan) -> str:
         if run.id in answers
     )
     return (
-        f"{sum(answers.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
+        f"{sum(answers.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens and shares "
+        "nothing; how long is unknown: "
         "try `unmask run RECIPE --canary 10`"
     )
 

@@ -18,7 +18,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.cost.work_sums import WorkSums
 from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.events import Generation
@@ -36,7 +36,7 @@ from unmask.evaluation.answering import (
 from unmask.evaluation.clock import Clock, Meter, peak_memory
 from unmask.evaluation.journal import Journal, key_of
 from unmask.evaluation.lock import file_sha256, weights_sha256
-from unmask.evaluation.proof import Proof
+from unmask.evaluation.proof import NOTHING, Proof, shared_work
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
 from unmask.model.token_files import TOKENIZER_FILE, read_token_files
@@ -165,6 +165,7 @@ class UnmaskLM(TemplateLM):
             "engine_batch_size": self.batch_size,
             **({"sandbox": self.sandbox} if self.sandbox else {}),
             "effect": msgspec.to_builtins(self.proof.of()),
+            "shared": msgspec.to_builtins(self.proof.shared()),
             "speed": {**self.meter.summary(), "peak_memory": msgspec.to_builtins(peak_memory(self.engine))},
         }
 
@@ -183,7 +184,8 @@ class UnmaskLM(TemplateLM):
         def keep(place: int, answer: GeneratedAnswer) -> None:
             request = requests[place]
             texts[place] = answer.text
-            self.proof.add(_task_name(request), "generation", WorkSums.from_row(answer.effect))
+            effect = WorkSums.from_row(answer.effect)
+            self.proof.add(_task_name(request), "generation", effect, answer.shared or NOTHING)
             self.details[_task_name(request), request.doc_id, request.idx] = (answer.tokens, answer.finish)
             self.journal.progress(len(requests) - waiting, len(requests))
 
@@ -203,6 +205,7 @@ class UnmaskLM(TemplateLM):
                 tokens=len(generation.ids),
                 finish=generation.finish_reason,
                 effect=WorkSums.of(generation.ledger, self.engine.config.shape).as_row(),
+                shared=shared_work(generation.sharing, self.engine.config.shape),
             )
             self.journal.write(answer)
             self.cache_hook.add_partial("generate_until", requests[place].args, answer.text)
@@ -280,15 +283,19 @@ class UnmaskLM(TemplateLM):
 
         def keep(group: PrefixGroup, answer: ScoredGroup) -> None:
             answers.update(zip(group, answer.scores, strict=True))
-            self.proof.add(names[group[0]], "scoring", WorkSums.from_row(answer.effect), answer.inactive)
+            effect = WorkSums.from_row(answer.effect)
+            self.proof.add(names[group[0]], "scoring", effect, answer.shared or NOTHING, answer.inactive)
             self.journal.progress(len(answers), len(pairs))
 
-        def scored(group: PrefixGroup, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
+        def scored(
+            group: PrefixGroup, scores: list[Score], ledger: Ledger, sharing: Sharing, inactive: str | None
+        ) -> None:
             answer = ScoredGroup(
                 key=keys[tuple(group)],
                 scores=[(score.logprob, score.is_greedy) for score in scores],
                 inactive=inactive,
                 effect=WorkSums.of(ledger, self.engine.config.shape, len(group)).as_row(),
+                shared=shared_work(sharing, self.engine.config.shape),
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):

@@ -201,9 +201,12 @@ class _Execution:
         if self._canary is not None:
             yield from self._try_canary(self._canary)
             self._plan = self._plan.again()
+        changed = self._plan.changed
+        # A recipe whose name belongs to another one is refused here, before anything is said or set aside.
+        write_down(self._plan)
         if self._plan.unknown:
             yield Message(self._plan.unknown)
-        yield from map(Message, self._plan.changed)
+        yield from map(Message, changed)
         if self._on == "slurm":
             yield from self._told(self._submit_all)
             return
@@ -214,12 +217,11 @@ class _Execution:
             yield from self._run_here(self._plan.to_do)
 
     def _prepare(self) -> None:
-        """Write down what is about to start, and clear its way."""
+        """Put earlier results out of the way of what is about to start."""
         for each in self._plan.to_do:
             if self._plan.force is not None and each.folder.folder.exists():
                 each.folder.set_aside()
             each.folder.put_damaged_away()
-        write_down(self._plan)
 
     def outcome(self) -> SweepOutcome:
         """What there is now."""

@@ -27,7 +27,7 @@ STOPPED = re.compile(r"\*\*\* .* CANCELLED AT \S+ (?!DUE TO TIME LIMIT)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _RecordedJob:
     """A job on record."""
 
     experiment: str
@@ -71,7 +71,7 @@ def output_of_dead_job(store: Store, run: RunFolder) -> Path | None:
     return None
 
 
-def _entries(store: Store, runs: Mapping[str, RunFolder]) -> list[_Entry]:
+def _entries(store: Store, runs: Mapping[str, RunFolder]) -> list[_RecordedJob]:
     """The newest job of these runs in each experiment that submitted them."""
     newest: list[tuple[str, Mapping[str, Any]]] = []
     for experiment in names_with_jobs(store):
@@ -87,19 +87,19 @@ def _entries(store: Store, runs: Mapping[str, RunFolder]) -> list[_Entry]:
 
 def _entry(
     experiment: str, line: Mapping[str, Any], runs: Mapping[str, RunFolder], ids: Mapping[str, str] | None
-) -> _Entry | None:
+) -> _RecordedJob | None:
     """One line of a list of jobs; None if the queue knows no job of its name, which then was not submitted."""
     run, name = runs[str(line["run"])], str(line.get("name"))
     if "job" in line:
-        return _Entry(experiment, run, str(line["job"]))
+        return _RecordedJob(experiment, run, str(line["job"]))
     if ids is None:
-        return _Entry(experiment, run, name, has_id=False)
+        return _RecordedJob(experiment, run, name, has_id=False)
     if name not in ids:
         return None
-    return _Entry(experiment, run, f"{ids[name]}_{line['task']}" if "task" in line else ids[name])
+    return _RecordedJob(experiment, run, f"{ids[name]}_{line['task']}" if "task" in line else ids[name])
 
 
-def _has_failed(entry: _Entry) -> bool:
+def _has_failed(entry: _RecordedJob) -> bool:
     """Whether the newest attempt was this job's and has failed."""
     attempts = entry.run.attempts()
     return bool(attempts) and attempts[-1].failure() is not None and attempts[-1].record().job == entry.job
@@ -110,7 +110,7 @@ def _liveliest(jobs: Sequence[SubmittedJob]) -> SubmittedJob:
     return max(jobs, key=lambda job: (job.word in RUNNING, job.word in PENDING, job.word == UNKNOWN))
 
 
-def _death(store: Store, entry: _Entry, word: str) -> str | None:
+def _death(store: Store, entry: _RecordedJob, word: str) -> str | None:
     """Why a job ended before its worker began; None if it did not, or if it was stopped from outside."""
     if word in RUNNING | PENDING | NO_WALL | {UNKNOWN}:
         return None
@@ -123,7 +123,7 @@ def _death(store: Store, entry: _Entry, word: str) -> str | None:
     return f"job {entry.job} ended{end} before its worker began: {words or 'it printed nothing'}"
 
 
-def _has_begun(entry: _Entry, output: Path) -> bool:
+def _has_begun(entry: _RecordedJob, output: Path) -> bool:
     """Whether the job's worker has begun, or the run was begun anew or by somebody else since the job's last word."""
     folders = [entry.run.folder / "attempts", *entry.run.folder.glob("previous/*/attempts")]
     attempts = [attempt for folder in folders for attempt in attempts_in(folder)]

@@ -31,7 +31,7 @@ from unmask.store.files import (
 )
 from unmask.store.process import ProcessMark, slurm_ids, this_process
 from unmask.store.redaction import redacted_arguments
-from unmask.store.result import Number
+from unmask.store.result import Number, SharedWork
 
 BUFFERED_LINES = 256
 """Answers that are held back at most when nobody flushes."""
@@ -85,6 +85,8 @@ class GeneratedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What ended the answer: a stop token, a stop string, the limit of length, or the end of the context."""
     effect: WorkRow
     """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
+    shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
+    """What other requests of the batch spared this one."""
 
 
 class ScoredGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +100,8 @@ class ScoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Why the policy could not act, if it could not."""
     effect: WorkRow
     """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
+    shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
+    """What other requests of the batch, and those with this prefix, spared these."""
 
 
 AnyAnswer = GeneratedAnswer | ScoredGroup
