@@ -221,7 +221,7 @@ def test_a_failed_run_is_told_and_waits_for_leave(
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 1
     retried = run("run", recipe, "--retry-failed")
     assert retried.exit_code == 0
-    assert "1 runs on" in retried.stdout
+    assert "1 run on" in retried.stdout
     assert "6 done" in retried.stdout
     assert "Predicted 2.0 s of work, took 2.0 s." in retried.stdout
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 2
@@ -282,7 +282,7 @@ def test_two_names_of_one_run_are_executed_once(
     text = TEXT + '\n[[configurations]]\nname = "again"\ndecode = { threshold = 0.7 }\n'
     recipe = write_recipe(tmp_path / "twice", text)
     result = run("run", recipe, "--config", "t0.7", "--config", "again")
-    assert "1 runs on" in result.stdout
+    assert "1 run on" in result.stdout
     assert lines_with(result, "again", "75.0 (", "done")
     assert lines_with(result, "t0.7", "75.0 (", "done")
     assert len(folder_of(store, recipe, "again").attempts()) == 1

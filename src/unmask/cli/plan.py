@@ -232,7 +232,11 @@ def _time_needed(sweep: Plan) -> str:
     runs = [run for run in sweep.to_do if run.planned.kind == "accuracy"]
     generating = [run for run in runs if not is_scored(run.planned.task)]
     flops = sum(sweep.rows(run) * sweep.outlook.flops[run.planned.configuration] for run in generating)
-    work = f", some {flops / 1e12:.3g} TFLOP if each generated one has 256 tokens" if generating else ""
+    work = (
+        f", some {flops / 1e12:.3g} TFLOP if each generated one has 256 tokens and shares nothing"
+        if generating
+        else ""
+    )
     return f"{sum(map(sweep.rows, runs)):,} answers{work}; how long is unknown: try `unmask run RECIPE --canary 10`"
 
 

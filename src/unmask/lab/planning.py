@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
+from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
+from unmask.lab.jobs import submitted_jobs
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
-from unmask.lab.runs import StorePlace, computed_anew, open_store, submitted_jobs
+from unmask.lab.runs import StorePlace, computed_anew, open_store
 from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock, Outline
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
@@ -261,10 +263,14 @@ def unknown_jobs(runs: Iterable[SweepRun]) -> str | None:
     unknown = _once(run for run in runs if run.status == "unknown")
     if not unknown:
         return None
-    jobs = ", ".join(dict.fromkeys(str(run.state.job).split("_")[0] for run in unknown))
+    jobs = list(dict.fromkeys(str(run.state.job).split("_")[0] for run in unknown))
+    are, names = (
+        "is" if len(unknown) == 1 else "are",
+        f"{'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs)}",
+    )
     return (
-        f"SLURM does not answer for {len(unknown)} submitted runs (jobs {jobs}), so they are not started again; "
-        "try later, or use --assume-gone if you know that these jobs have ended."
+        f"SLURM does not answer for {counted(len(unknown), 'submitted run')} ({names}), which {are} not started "
+        "again; try later, or use --assume-gone if you know that no job is left."
     )
 
 
