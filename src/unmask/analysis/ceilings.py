@@ -259,7 +259,7 @@ def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
     first: dict[object, DecodeSpec] = {}
     copies = []
-    for each in sorted(configurations, key=lambda one: one.name != recipe.control):
+    for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
         decode = recipe.decode_of(each)
         settings = tuple(getattr(decode, name) for name in SCORED_BY)
         meaning = settings, canonical(policy_spec(each.policy), layers)
