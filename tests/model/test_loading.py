@@ -282,7 +282,10 @@ def test_a_part_that_the_architecture_does_not_have(tmp_path: Path, name: str) -
 
 
 def test_what_older_files_hold_besides_weights_is_left_alone(tmp_path: Path) -> None:
-    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "lm_head.weight": torch.ones(2, 2)}
+    extra = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4),
+        "lm_head.weight": torch.ones(2, 2),
+    }
     change_weights(write_small(tmp_path, tie_word_embeddings=True), lambda weights: weights.update(extra))
     assert load(tmp_path).config.num_layers == 2
 

@@ -106,7 +106,9 @@ def test_what_the_network_cannot_run_is_refused() -> None:
         assert "attention_bias is True" in refused(model_type=kind, attention_bias=True)
     assert "mlp_bias is True" in refused(model_type="llama", mlp_bias=True)
     assert "rope_interleaved is True" in refused(model_type="llama", rope_interleaved=True)
-    assert "rope type 'llama3'" in refused(model_type="llama", rope_scaling={"rope_type": "llama3", "factor": 8})
+    assert "rope type 'llama3'" in refused(
+        model_type="llama", rope_scaling={"rope_type": "llama3", "factor": 8}
+    )
 
 
 @pytest.mark.parametrize("kind", ["absent", "mistral", "gemma3", 7, ["qwen2"]])

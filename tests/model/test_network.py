@@ -22,7 +22,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "qwen3": {"model_type": "qwen3", "head_dim": 12},
     "qwen3, wide heads": {"model_type": "qwen3", "head_dim": 24, "num_attention_heads": 6},
     "qwen3, narrow heads": {"model_type": "qwen3", "head_dim": 4},
-    "qwen3, one key head, tied": {"model_type": "qwen3", "num_key_value_heads": 1, "tie_word_embeddings": True},
+    "qwen3, one key head, tied": {
+        "model_type": "qwen3",
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+    },
     "llama": {"model_type": "llama"},
     "llama, tied": {"model_type": "llama", "tie_word_embeddings": True},
     "llama, a key head for each": {"model_type": "llama", "num_key_value_heads": 4},
