@@ -12,8 +12,8 @@ import msgspec
 
 from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
-from unmask.reading import parse_json, read_plain
 from unmask.model.network import LAYER, NETWORKS, Network, Part
+from unmask.reading import parse_json, read_plain
 from unmask.spec.build import shown
 from unmask.spec.family import Family, family_of
 

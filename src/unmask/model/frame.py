@@ -2,8 +2,8 @@
 
 Knows where a forward's rows lie in the buffers and which keys they see. It does not know what the rows are.
 
-Shape legend: T rows, D hidden, X heads, those of queries before those of keys before those of values, K key/value heads, d head dim,
-L layers, B slots, C positions of a slot.
+Shape legend: T rows, D hidden, X heads (queries, then keys, then values), K key/value heads, d head dim, L layers,
+B slots, C positions of a slot.
 """
 
 from collections.abc import Callable
