@@ -33,7 +33,7 @@ from unmask.evaluation.answering import (
     numbered,
     prefix_groups,
 )
-from unmask.evaluation.clock import Clock, Meter, peak_memory
+from unmask.evaluation.clock import Meter, peak_memory, waiting_for
 from unmask.evaluation.journal import Journal, key_of
 from unmask.evaluation.lock import file_sha256, weights_sha256
 from unmask.evaluation.proof import NOTHING, Proof, shared_work
@@ -71,12 +71,12 @@ class UnmaskLM(TemplateLM):
         dtype: str | None = None,
         revision: str | None = None,
         mask_token_id: int | None = None,
-        clock: Clock = time.perf_counter,
+        meter: Meter | None = None,
         journal: Journal | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
-        self.meter = Meter(clock)
+        self.meter = meter or Meter()
         self.decode = _as_decode_spec(decode, settings)
         self.policy = _as_policy(policy)
         self.estimator: EstimatorName = estimator
@@ -90,6 +90,7 @@ class UnmaskLM(TemplateLM):
         self.engine = engine
         self.proof = Proof(engine.config.num_layers, self.policy, estimator)
         self._device = engine.transformer.device
+        self.meter.wait = waiting_for(self._device)
         self._chat = False
         self.journal = journal or Journal()
         self.details: dict[tuple[str, int, int], tuple[int, str]] = {}
@@ -102,7 +103,7 @@ class UnmaskLM(TemplateLM):
         """The token that ends a text. It also stands in front of texts that have no context."""
         if not self.engine.config.stop_tokens:
             raise UnmaskError(
-                "The checkpoint names no end token, so texts without a context cannot be scored."
+                "The checkpoint names no end token, so a text without a context has nothing to go on from."
             )
         return self.engine.config.stop_tokens[0]
 
@@ -256,14 +257,18 @@ class UnmaskLM(TemplateLM):
     # How that is done.
 
     def _request(self, request: Instance) -> GenerationRequest:
-        context, arguments = request.args
-        ids = self.tok_encode(context) or [self.eot_token_id]
+        settings = decode_settings(request.args[1], self.decode, self.engine)
+        return GenerationRequest(self.prompt_ids(request), settings)
+
+    def prompt_ids(self, request: Instance) -> tuple[int, ...]:
+        """Ids of the prompt of a request for a text; an empty one becomes the end token."""
+        ids = self.tok_encode(request.args[0]) or [self.eot_token_id]
         if len(ids) >= self.max_length:
             raise UnmaskError(
                 f"A prompt of {_task_name(request)} has {len(ids)} tokens but the model's context is "
                 f"{self.max_length}; lower --num-fewshot or use a model with a longer context."
             )
-        return GenerationRequest(tuple(ids), decode_settings(arguments, self.decode, self.engine))
+        return tuple(ids)
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Ids of both. Spaces between them belong to the continuation; an empty context becomes the end token."""

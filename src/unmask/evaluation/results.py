@@ -92,10 +92,10 @@ def _check_estimator(lm: UnmaskLM, loaded: Loaded, options: Options) -> None:
 
 def _timed(lm: UnmaskLM, loaded: Loaded, options: Options) -> dict[str, Any]:
     """lm-eval's results; seconds that it spends outside of the model are counted apart."""
-    before = lm.meter.clock()
+    before = lm.meter.now()
     returned = evaluate_tasks(lm, loaded, options)
     inside = lm.meter.decoding.seconds + lm.meter.scoring.seconds + lm.meter.phases.get("tokenising", 0.0)
-    lm.meter.phases["prompts_and_checking"] = max(0.0, lm.meter.clock() - before - inside)
+    lm.meter.phases["prompts_and_checking"] = max(0.0, lm.meter.now() - before - inside)
     return returned
 
 

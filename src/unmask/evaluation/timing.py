@@ -27,7 +27,7 @@ from unmask.evaluation.answering import (
     numbered,
     prefix_groups,
 )
-from unmask.evaluation.clock import MachineState, Meter, peak_memory, reset_peak_memory
+from unmask.evaluation.clock import MachineState, Meter, peak_memory, reset_peak_memory, waiting_for
 from unmask.evaluation.harness import Options, collect
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.proof import shared_work
@@ -89,7 +89,8 @@ def time_all(
         done += 1
         progress(done, total)
 
-    warm_up = Meter()
+    wait = waiting_for(engine.transformer.device)
+    warm_up = Meter(wait=wait)
     with warm_up.phase("warm_up"):
         for configuration in configurations.values():
             configuration.warm_up = configuration.run_once(Meter())
@@ -99,7 +100,7 @@ def time_all(
     for number in range(rounds):
         names = list(configurations) if number % 2 == 0 else list(reversed(configurations))
         for name in names:
-            configurations[name].rounds.append(_timed(name, configurations[name]))
+            configurations[name].rounds.append(_timed(name, configurations[name], Meter(wait=wait)))
             tick()
     return TimingResult(
         task=task["name"],
@@ -114,8 +115,7 @@ def time_all(
     )
 
 
-def _timed(name: str, configuration: ConfigurationRounds) -> Meter:
-    meter = Meter()
+def _timed(name: str, configuration: ConfigurationRounds, meter: Meter) -> Meter:
     assert configuration.warm_up is not None  # that of every configuration comes first
     if configuration.run_once(meter).digest != configuration.warm_up.digest:
         raise UnmaskError(
@@ -132,7 +132,7 @@ def _runner(
     if path == "generation":
         prompts = [
             GenerationRequest(
-                tuple(lm.tok_encode(request.args[0])),
+                lm.prompt_ids(request),
                 decode_settings({**request.args[1], **settings["generation"]}, decode, engine),
             )
             for request in requests

@@ -57,6 +57,13 @@ class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
     started: str | None = None
     """When the attempt began, in UTC."""
 
+    @property
+    def job(self) -> str | None:
+        """The job as squeue knows it: `17`, or `17_3` in an array; None without SLURM."""
+        if self.slurm.get("array_job"):
+            return f"{self.slurm['array_job']}_{self.slurm.get('array_task')}"
+        return self.slurm.get("job")
+
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """failure.json: why an attempt has no result."""

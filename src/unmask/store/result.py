@@ -176,7 +176,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
     """Says just that to readers of the file."""
     seconds_outside_the_clock: dict[str, Number] = {}
-    """Seconds of loading, tokenising, building prompts and checking answers."""
+    """By what they went for: `tasks`, `loading` (of the checkpoint), `tokenising` and `prompts_and_checking`."""
     decoding: DecodingTotals | None = None
     """Absent where nothing was decoded."""
     scoring: ScoringTotals | None = None
