@@ -96,7 +96,7 @@ def run(
     if dry_run:
         sweep = lab.plan(recipe, on_event=tell, **chosen)
         for each in sweep.to_do:
-            screen.print(f"{each.label}  {each.id}  ({each.status})")
+            screen.print(f"{each.label}  {each.id}  ({each.status})" if sweep.locked else each.label)
         if sweep.unknown:
             screen.print(sweep.unknown, markup=False)
         for sentence in sweep.changed:

@@ -193,6 +193,8 @@ class _Execution:
     def __init__(self, plan: Plan, on: Place, slots: int | None, canary: int | None) -> None:
         if on not in ("local", "slurm"):
             raise UnmaskError(f"A sweep runs on `local` or `slurm`, not on {on!r}.")
+        if not plan.locked:
+            plan.opened.lock()  # says what is missing
         self._plan, self._on, self._slots, self._canary = plan, on, slots, canary
         self._forecast: Forecast | None = None
 
