@@ -62,6 +62,7 @@ def _as_text(facts: dict[str, Any]) -> str:
     lines = {
         "path": facts["path"],
         "architecture": facts["architecture"],
+        "family": facts["family"],
         "layers": facts["layers"],
         "heads": f"{facts['heads']} ({facts['kv_heads']} for keys and values) of {facts['head_dim']}",
         "hidden size": f"{facts['hidden_size']} (MLP {facts['intermediate_size']})",

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.ceilings import Outlook, is_scored
-from unmask.analysis.words import counted, duration, join_words
+from unmask.analysis.verdict import goal_of
+from unmask.analysis.words import bound_points, counted, duration, join_words
 from unmask.cli.options import selection, store_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
@@ -94,6 +95,9 @@ def plan(
         screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.", markup=False)
     for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(outlook)):
         screen.print(sentence, markup=False)
+    success = sweep.opened.recipe.success
+    if success is not None:
+        screen.print(f"Criterion: some candidate reaches {goal_of(success)}.", markup=False)
     if outlook.beyond:
         screen.print(f"[yellow]{outlook.beyond}[/]")
     if outlook.samples_needed:
@@ -253,6 +257,6 @@ def _samples(sweep: Plan, needed: int) -> str:
     )
     enough = "enough" if rows >= needed else "[yellow]too few: raise the limit[/]"
     return (
-        f"To tell a loss below {success.confirm.drop:g} on {success.task}, about {needed} rows are needed "
+        f"To tell a loss below {bound_points(success.confirm.drop)} on {success.task}, about {needed} rows are needed "
         f"(80 % power); the recipe asks {rows}: {enough}."
     )

@@ -39,7 +39,7 @@ from unmask.evaluation.lock import file_sha256, weights_sha256
 from unmask.evaluation.proof import NOTHING, Proof, shared_work
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
-from unmask.model.token_files import TOKENIZER_FILE, read_token_files
+from unmask.model.token_files import read_token_files, tokenizer_file
 from unmask.policies.registry import policy_spec
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
@@ -121,7 +121,8 @@ class UnmaskLM(TemplateLM):
     def tokenizer_name(self) -> str:
         """The name of the tokenizer, which holds a hash of its content."""
         folder = self._folder()
-        return f"{folder.name}-{file_sha256(folder / TOKENIZER_FILE)[:16]}"
+        file = tokenizer_file(folder)
+        return f"{folder.name}-{file_sha256(file)[:16]}" if file else folder.name
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Ids of a text. Special tokens are added unless the text is a chat, whose template writes its own."""
