@@ -30,6 +30,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The architecture's numbers that costs depend on."""
     block_size: int | None = None
     """The checkpoint's own."""
+    mask_token_id: int | None = None
+    """The checkpoint's own, as its config or its tokenizer names it."""
     datasets: dict[str, str] = {}
     """The commit of every hub dataset."""
     members: dict[str, tuple[str, ...]] = {}

@@ -104,6 +104,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     """Answers that ended by a limit of length or by the end of the context."""
     resumed: int | None = None
     """Answers taken over from an earlier attempt; with any of them the clocks of this run mean nothing."""
+    computed_again: int | msgspec.UnsetType = msgspec.UNSET
+    """Answers that an earlier attempt gave by another kind of computation; absent in results from before such were."""
 
 
 class Subtask(msgspec.Struct, frozen=True, kw_only=True):
