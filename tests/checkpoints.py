@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from brute_force import DenseQwen2
+from brute_force import DenseNetwork
 from unmask.engine.engine import Engine
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.synthetic import write_checkpoint
@@ -31,7 +31,7 @@ class Model(NamedTuple):
     """A loaded random model and an independent reading of the same file."""
 
     engine: Engine
-    oracle: DenseQwen2
+    oracle: DenseNetwork
 
 
 def small_config(**changes: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def load_recipe(recipe: dict[str, Any], dtype: torch.dtype = torch.float32) -> M
     """Load a recipe through a folder that is gone afterwards."""
     with TemporaryDirectory() as name:
         folder = write_checkpoint(recipe, Path(name))
-        return Model(load_engine(folder, dtype), DenseQwen2(folder))
+        return Model(load_engine(folder, dtype), DenseNetwork(folder))
 
 
 def load_engine(folder: Path, dtype: torch.dtype = torch.float32) -> Engine:

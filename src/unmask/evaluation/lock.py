@@ -17,8 +17,9 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin_model, tasks_of
 from unmask.evaluation.task_files import check_names
-from unmask.model.config import read_config
+from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
+from unmask.model.token_files import mask_token_of
 from unmask.spec.lock import Lock, as_text
 from unmask.store.files import write_atomically
 
@@ -64,6 +65,7 @@ def lock_of(
         files={file.name: file_sha256(file) for file in files},
         shape=asdict(config.shape),
         block_size=config.block_size,
+        mask_token_id=_mask_token(config, folder),
         datasets=datasets or {},
         members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},
         tasks=rows_sha256(loaded),
@@ -71,6 +73,13 @@ def lock_of(
         versions={task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)},
         lm_eval=version("lm_eval"),
     )
+
+
+def _mask_token(config: ModelConfig, folder: Path) -> int | None:
+    """The checkpoint's own; None where it names none, so that a recipe must."""
+    with suppress(UnmaskError):
+        return mask_token_of(config, folder)
+    return None
 
 
 def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.store.attempt import AnyAnswer, Attempt, attempts_in
+from unmask.store.attempt import AnyAnswer, Attempt, Computation, attempts_in
 from unmask.store.files import (
     canonical,
     make_folder,
@@ -217,13 +217,32 @@ class RunFolder:
         """One attempt by its number."""
         return Attempt(self.folder / "attempts" / number)
 
-    def answers(self) -> dict[str, AnyAnswer]:
-        """All answers of all attempts by their key; of several for one key the first counts."""
+    def answers(self, kind: Computation | None = None) -> dict[str, AnyAnswer]:
+        """The answers of all attempts, or of those of one kind, by their key; the first of several for a key counts."""
         answers: dict[str, AnyAnswer] = {}
         for attempt in self.attempts():
-            for answer in attempt.answers():
-                answers.setdefault(answer.key, answer)
+            if kind is None or attempt.computation() == kind:
+                for answer in attempt.answers():
+                    answers.setdefault(answer.key, answer)
         return answers
+
+    def answers_of_other_kinds(self, kind: Computation) -> dict[str, set[str]]:
+        """The keys of answers that come from another kind of computation, by what is different about it."""
+        found: dict[str, set[str]] = {}
+        for attempt in self.attempts():
+            other = attempt.computation()
+            if other != kind:
+                change = other.change_to(kind) if other else "what they were computed with is not on record"
+                found.setdefault(change, set()).update(answer.key for answer in attempt.answers())
+        return {change: keys for change, keys in found.items() if keys}
+
+    def dtype(self) -> str | None:
+        """The number format of the first attempt that answered anything, which holds for the run from then on."""
+        for attempt in self.attempts():
+            computation = attempt.computation()
+            if computation is not None and any(attempt.answers()):
+                return computation.dtype
+        return None
 
     # Ways out.
 
