@@ -14,6 +14,7 @@ from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import Verdict, candidates_of, verdict
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import Bounds, SuccessSpec
+from unmask.store.result import SharedWork
 
 
 def criteria(**fields: Any) -> SuccessSpec:
@@ -115,6 +116,10 @@ def test_counted_work_decides_without_a_timing_run(table: Table) -> None:
     assert best is not None
     assert best.value == before.effect["generation"].flops / after.effect["generation"].flops
     assert best.low == best.value == best.high
+    shared = {"generation": SharedWork(positions=1, flops=10**9, forwards=1)}
+    batched = replace(untimed, entries=tuple(replace(one, shared=shared) for one in untimed.entries))
+    again = asked(batched, criteria(by="work", confirm=Bounds(gain=1.05, drop=0.05), reject=None))
+    assert [one.gain for one in again.candidates] == [one.gain for one in found.candidates]
     more = asked(
         untimed, criteria(by="work", confirm=Bounds(gain=1.2, drop=0.05), reject=Bounds(gain=1.0, drop=0.2))
     )

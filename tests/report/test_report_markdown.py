@@ -57,6 +57,7 @@ def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
         "p (Holm)",
         "Work skipped (%)",
         f"Less work ({TIMES})",
+        f"Operations ({TIMES} control)",
         "Total time",
         "Tokens",
         "Speed (tokens/s)",

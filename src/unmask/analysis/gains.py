@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
-from unmask.analysis.likeness import flops, tokens_a_forward
+from unmask.analysis.likeness import operations, tokens_a_forward
 from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table
 from unmask.analysis.words import counted
 from unmask.cost.median import median_interval
@@ -154,7 +154,7 @@ def timed_gain(speedup: Speedup | None) -> Gain | None:
 def counted_gain(by: Gained, control: ConfigurationResult, entry: ConfigurationResult) -> Gain | None:
     """A gain that is counted over the same rows; None where nothing was counted, or not over the same requests."""
     if by == "work":
-        before, after = flops(control), flops(entry)
+        before, after = operations(control), operations(entry)
         ratio = before / after if before and after and _requests(control) == _requests(entry) else None
     else:
         before, after = tokens_a_forward(control), tokens_a_forward(entry)

@@ -1,6 +1,6 @@
 """Which configurations must behave alike, which claim to act, and the work that was counted for them.
 
-Likeness is read from policies and decode settings, never from results; work is read from the ledgers of results.
+Likeness is read from policies and decode settings, never from results; work is read from what results count.
 """
 
 from collections import defaultdict
@@ -107,9 +107,14 @@ def reuse_fraction(result: Measured) -> float | None:
     return skipped / (done + skipped) if done + skipped else None
 
 
-def flops(result: Measured) -> float | None:
-    """Operations that were carried out; None where nothing was counted."""
+def operations(result: Measured) -> float | None:
+    """Operations of the ledgers, as if each request ran alone; None where nothing was counted."""
     return sum(part.flops for part in result.effect.values()) or None
+
+
+def flops(result: Measured) -> float | None:
+    """Operations that were computed, without those that were taken over; None where nothing was counted."""
+    return (operations(result) or 0) - sum(part.flops for part in result.shared.values()) or None
 
 
 def tokens_a_forward(result: Measured) -> float | None:

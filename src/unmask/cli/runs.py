@@ -5,8 +5,12 @@ from pathlib import Path
 import click
 
 from unmask import lab
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
 from unmask.lab.runs import removable
+from unmask.reading import open_plain, plain_lines, printable
+from unmask.store.redaction import redacted
 
 
 @click.command()
@@ -26,9 +30,10 @@ def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> 
     if only_path:
         click.echo(str(file))
         return
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            click.echo(line, nl=False)
+    with open_plain(file) as log:
+        for line in plain_lines(log):
+            # What SLURM wrote of a job has not passed the redaction.
+            click.echo(printable(redacted(line.decode("utf-8", errors="replace"))), nl=False)
 
 
 @click.command()
@@ -45,7 +50,8 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
       unmask cancel f91f72e0
     """
     stopped = lab.cancel(*names, store=store)
-    click.echo(f"{stopped.jobs} jobs cancelled, {stopped.workers} workers on this machine stopped.")
+    jobs, workers = counted(stopped.jobs, "job"), counted(stopped.workers, "worker")
+    click.echo(f"{jobs} cancelled, {workers} on this machine stopped.")
 
 
 @click.command()
@@ -68,7 +74,7 @@ def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> Non
     if not undo and reason is None:
         raise click.UsageError("Missing option '--reason'.")
     folder = lab.retract(run, reason or "", undo=undo, store=store)
-    click.echo(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
+    say(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
 
 
 @click.command(name="rm")
@@ -86,4 +92,4 @@ def remove(runs: tuple[str, ...], store: Path | None, yes: bool) -> None:
     if not yes:
         names = ", ".join(folder.name for folder in removable(runs, store))
         click.confirm(f"Delete {names}?", abort=True)
-    click.echo(f"{len(lab.remove(*runs, store=store))} runs deleted.")
+    click.echo(f"{counted(len(lab.remove(*runs, store=store)), 'run')} deleted.")

@@ -6,13 +6,14 @@ Nothing is waited for: what is done is seen on disk, what is queued by `queue_st
 sbatch sees in its own files, so sbatch sees no variable that holds a secret, except those that `export` names.
 """
 
+import io
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.errors import UnmaskError
 from unmask.launch.local import RESULT, WorkerCommand
 from unmask.spec import build
-from unmask.spec.recipe import ResourcesSpec
+from unmask.spec.recipe import Recipe, ResourcesSpec
 from unmask.store.redaction import public_environment, redacted
 
 if TYPE_CHECKING:
@@ -30,8 +31,20 @@ OURS = ("array", "error", "open-mode", "output", "signal", "wrap")
 """Options of sbatch that Unmask sets itself."""
 LARGEST_ARRAY = 1001
 """SLURM's own default, where the cluster does not tell."""
+GPU_OPTIONS = {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}
+"""Options of sbatch that ask for GPUs."""
+GPU_FORMATS = {
+    "bfloat16": r"ada|blackwell|pro6000|rtx[345]0[1-9]0|l4|l40s?|[hb][12]00|a(?:2|10g?|16|30|40|100|800|[456][05]00)",
+    "float16": r"v100|titanv|titanrtx|t4|rtx20[678]0|rtx[34568]000|gtx16[56]0",
+    "float32": r"p100|p40|p4|gtx10[5678]0|titanx|k80|m40",
+}
+"""Names of GPUs by what they compute fast: Ampere and later, Volta and Turing (no bfloat16), and what came before."""
 MOST_RESTARTS = 50
 """Time limits a run may meet before it is taken for one that gets nowhere."""
+
+
+TAIL_BYTES = 8192
+"""Of a job's output, what is searched for its last words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +57,16 @@ class Submitted:
 
 
 def submit(
-    commands: Sequence[WorkerCommand], folder: Path, resources: Mapping[str, Any], name: str = "unmask"
+    commands: Sequence[WorkerCommand],
+    folder: Path,
+    resources: Mapping[str, Any],
+    announce: Callable[[Sequence[WorkerCommand]], str] = lambda _commands: "unmask",
 ) -> Iterator[list[Submitted]]:
     """Submit commands in as few arrays as the cluster allows, giving each array's ids as soon as it is in the queue.
 
-    `folder` takes the scripts and the logs of the jobs themselves. If an array is refused, the ones before it are in
-    the queue and have been given.
+    `folder` takes the scripts and the logs of the jobs themselves. `announce` is called with the commands of an array
+    before sbatch is, and gives its name. If an array is refused, the ones before it are in the queue and have been
+    given.
     """
     wanted = read_resources(resources)
     refuse_secrets(wanted, (command.argv for command in commands))
@@ -66,7 +83,7 @@ def submit(
     after: str | None = None
     for start in range(0, len(commands), size):
         chunk = commands[start : start + size]
-        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, name)
+        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, announce(chunk))
         submitted = _submit_array(executor, chunk, wanted.requeue, _exported(wanted), start)
         # Arrays have limits of their own: with a limit on all, one follows the other.
         after = submitted[0].job_id.split("_")[0] if wanted.parallel else None
@@ -128,14 +145,32 @@ def _submit_array(
     ]
     kept = _loose_files(executor)
     try:
-        with _public_environment(exported):
+        # submitit prints what sbatch says, and then raises it as an error.
+        with _public_environment(exported), redirect_stderr(io.StringIO()):
             queued = executor.submit_array(tasks)
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         for file in _loose_files(executor) - kept:
             file.unlink(missing_ok=True)
-        rest = f" {before} runs before these are in the queue." if before else ""
+        rest = f" Of the runs, {before} were submitted before and are in the queue." if before else ""
         raise UnmaskError(f"sbatch refused: {_sentence(str(error))}{rest}") from None
     return [Submitted(command, job.job_id) for command, job in zip(commands, queued, strict=True)]
+
+
+def output_of(folder: Path, job_id: str) -> Path:
+    """What a job itself has printed: its `setup` lines, submitit, and the end of its worker."""
+    return folder / job_id / f"{job_id}_0_log.out"
+
+
+def last_words(output: Path) -> str:
+    """The last line of a job's output that says something of the job, without secrets; empty where there is none."""
+    try:
+        with output.open("rb") as stream:
+            stream.seek(max(0, output.stat().st_size - TAIL_BYTES))
+            lines = stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    words = [line for line in lines if line.strip() and not line.startswith(("submitit INFO", "srun: "))]
+    return redacted(" ".join("".join(filter(str.isprintable, words[-1])).split())) if words else ""
 
 
 def _loose_files(executor: "SlurmExecutor") -> set[Path]:
@@ -199,6 +234,40 @@ def sbatch_options(resources: ResourcesSpec) -> dict[str, Any]:
         **{_option(name): value for name, value in resources.sbatch.items()},
     }
     return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def asks_for_gpus(resources: ResourcesSpec) -> bool:
+    """Whether jobs get GPUs, by whatever option."""
+    named = {_option(name) for name, value in resources.sbatch.items() if "gpu" in f"{name}={value}"}
+    return bool(resources.gpus or named & GPU_OPTIONS)
+
+
+def suiting_dtype(gpu_type: str) -> str | None:
+    """The number format that a type of GPU computes fast, by the cluster's name for it; None for unknown names."""
+    name = re.sub(r"nvidia|geforce|tesla|quadro|[^a-z0-9]", "", gpu_type.lower())
+    return next((dtype for dtype, pattern in GPU_FORMATS.items() if re.search(pattern, name)), None)
+
+
+def note_on_dtype(recipe: Recipe) -> str | None:
+    """Refuse to leave the number format to the GPU that a run happens to get; a sentence where it is slow there.
+
+    Without GPUs every worker takes float32, so nothing need be named.
+    """
+    kind, dtype = recipe.resources.gpu_type, recipe.model.dtype
+    suiting = suiting_dtype(kind) if kind else None
+    if dtype is None and asks_for_gpus(recipe.resources):
+        advice = (
+            'dtype = "bfloat16" (Ampere and later), or "float16" (Volta and Turing, which have no bfloat16)'
+        )
+        if suiting:
+            advice = f'dtype = "{suiting}", which suits {kind}'
+        raise UnmaskError(
+            f"{recipe.name} names no number format, so every run would take one that suits the GPU it happens to get; "
+            f"add to [model]: {advice}."
+        )
+    if dtype == "bfloat16" and suiting not in (None, dtype):
+        return f"{kind} has no bfloat16, so that format is slow there; {suiting} suits it."
+    return None
 
 
 def warning_seconds(resources: ResourcesSpec) -> int:

@@ -32,9 +32,16 @@ def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool
 
 
 def find_config(name: str | Path, revision: str | None = None) -> ModelConfig:
-    """The config of a checkpoint: of its folder or the hub's cache, else a published fact, else fetched."""
-    known = published(str(name)) if is_hub_id(name) and not in_cache(str(name), revision) else None
-    return parse_published(known) if known else read_config(find_checkpoint(name, revision, weights=False))
+    """The config of a checkpoint, which is fetched where it is not known."""
+    return known_config(name, revision) or read_config(find_checkpoint(name, revision, weights=False))
+
+
+def known_config(name: str | Path, revision: str | None = None) -> ModelConfig | None:
+    """The config as it is known without a network: by its folder, the hub's cache, or a published fact."""
+    if not is_hub_id(name) or in_cache(str(name), revision):
+        return read_config(find_checkpoint(name, revision, weights=False))
+    known = published(str(name))
+    return None if known is None else parse_published(known)
 
 
 def parse_published(known: PublishedCheckpoint) -> ModelConfig:

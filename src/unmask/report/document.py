@@ -32,7 +32,7 @@ class TableLine:
     gains: Mapping[Gained, Gain]
     """What it gains over the control by counting; 1 for the control itself."""
     work_a_token: float | None
-    """Operations a token (or request), as a multiple of the control's."""
+    """Computed operations a token (or request), as a multiple of the control's."""
     timing: ConfigurationTiming | None
     """Of a timing run on the same task."""
     speedup: Speedup | None

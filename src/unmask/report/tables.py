@@ -170,10 +170,22 @@ COLUMNS = (
     Column(
         heading="Less work",
         unit=TIMES,
-        explanation="The control's counted operations divided by this one's, over the same rows.",
+        explanation=(
+            "The control's counted operations divided by this one's, over the same rows, as if each request ran alone."
+        ),
         cell=partial(_counted, "work"),
         applies=partial(_is_counted, "work"),
         brief=True,
+    ),
+    Column(
+        heading="Operations",
+        unit=f"{TIMES} control",
+        explanation=(
+            "Computed operations a token, or a request where options are scored; what was taken over from other "
+            "requests is not computed."
+        ),
+        cell=lambda line: Cell(times(line.work_a_token), "", line.work_a_token),
+        applies=lambda task: any(line.work_a_token is not None for line in task.lines if not line.is_control),
     ),
     Column(
         heading="Total time",

@@ -30,6 +30,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The architecture's numbers that costs depend on."""
     block_size: int | None = None
     """The checkpoint's own."""
+    mask_token_id: int | None = None
+    """The checkpoint's own, as its config or its tokenizer names it."""
     datasets: dict[str, str] = {}
     """The commit of every hub dataset."""
     members: dict[str, tuple[str, ...]] = {}
@@ -63,6 +65,31 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """One hash for all files of the checkpoint."""
         listing = json.dumps(self.files, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(listing.encode()).hexdigest()
+
+
+class Outline(Lock, frozen=True, kw_only=True):
+    """What is known before a lock is made: shape and numbers of rows, but no hashes, so that no run has an id."""
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        shape: dict[str, int],
+        block_size: int | None,
+        members: dict[str, tuple[str, ...]],
+        sizes: dict[str, int],
+    ) -> "Outline":
+        """An outline, with nothing in the place of every hash and version."""
+        unknown = dict.fromkeys(sizes, "")
+        return cls(
+            model=model,
+            shape=shape,
+            block_size=block_size,
+            members=members,
+            sizes=sizes,
+            tasks=unknown,
+            versions=unknown,
+        )
 
 
 def task_is_known(task: str, lock: "Lock") -> bool:

@@ -99,6 +99,10 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     metric: str | None = None
     """The number that stands for the task; None takes the usual one."""
 
+    def resolved(self) -> "TaskSpec":
+        """The same task without an order that its estimator does not heed, as an identity holds it."""
+        return self if self.estimator == "chain" else msgspec.structs.replace(self, order="confidence")
+
 
 class ConfigurationSpec(Part, frozen=True, kw_only=True):
     """One configuration: decode settings that differ from the recipe's, and a policy."""
