@@ -165,17 +165,21 @@ HEADINGS = ("right, %", "loss, points", "lost, won", "work", "at equal work, %",
 
 def cells(found: Findings, line: Line) -> list[str]:
     """A configuration's figures under HEADINGS."""
-    value, interval, lost, won = found.loss(line)
     mixture = found.against_curve(line)
     expected, better = ("", "") if mixture is None else (points(mixture[0]), _better(mixture))
     return [
         accuracy(line),
-        f"{points(value)} {span(interval)}",
-        f"-{lost} +{won}",
+        *loss_cells(found, line),
         f"{found.work(line):.3f}",
         expected,
         better,
     ]
+
+
+def loss_cells(found: Findings, line: Line) -> tuple[str, str]:
+    """The loss with its interval, and problems lost and won."""
+    value, interval, lost, won = found.loss(line)
+    return f"{points(value)} {span(interval)}", f"-{lost} +{won}"
 
 
 def _better(mixture: tuple[float, float, Interval]) -> str:
@@ -187,13 +191,11 @@ def plain_table(found: Findings, lines: Iterable[Line], setting: str) -> Table:
 
     def row(line: Line) -> list[str]:
         steps = line.forwards
-        value, interval, lost, won = found.loss(line)
         forwards = sum(number for kind, number in steps.items() if kind != "prefill")
         return [
             f"{line.entry.decode[setting]:g}",
             accuracy(line),
-            f"{points(value)} {span(interval)}",
-            f"-{lost} +{won}",
+            *(("", "") if line is found.baseline else loss_cells(found, line)),
             f"{(line.entry.tokens or 0) / forwards:.2f}",
             f"{100 * steps['sub'] / (steps['sub'] + steps['block']):.0f}",
             f"{found.work(line):.3f}",
@@ -248,8 +250,7 @@ def losses(found: Findings) -> Table:
     """Loss and work of every unit, subset, k and scope."""
 
     def cell(line: Line) -> str:
-        value, interval, _, _ = found.loss(line)
-        return f"{points(value)} {span(interval)} at {found.work(line):.2f}"
+        return f"{loss_cells(found, line)[0]} at {found.work(line):.2f}"
 
     return by_subset(found, cell)
 

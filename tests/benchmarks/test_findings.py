@@ -1,6 +1,7 @@
 """The tables of docs/findings.md: what is compared at equal work, and that the page has a place for each table."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,12 @@ def test_the_page_has_a_place_for_every_table(tmp_path: Path) -> None:
     for name in findings.TABLES:
         put_into_page(copy, name, [f"the table {name}"])
     assert all(copy.read_text().count(f"the table {name}\n") == 1 for name in findings.TABLES)
+
+
+def test_the_prose_of_the_page_repeats_its_tables() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    tables = " ".join(text for text in lines if text.startswith("|"))
+    prose = " ".join(text for text in lines if not text.startswith("|"))
+    figures = re.findall(r"-?\d+\.\d \[-?\d+\.\d, -?\d+\.\d\]", prose)
+    assert len(figures) > 10
+    assert [figure for figure in figures if figure not in tables] == []

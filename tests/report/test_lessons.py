@@ -126,6 +126,17 @@ def test_beyond_all_thresholds_the_nearest_is_named(table: Table) -> None:
     assert unknown == "Whether a lower threshold alone would do as well as k2_last was not tried."
 
 
+def test_the_control_under_another_name_is_no_lower_threshold(table: Table) -> None:
+    lucky = with_flops(table, "k1_middle", 0.5)
+    *_, threshold = lessons(part(lucky, criteria(1.05, 0.05, "k2_last")))
+    assert threshold.startswith("A lower threshold does worse: t0.8 and t0.7, mixed")
+
+
+def test_without_a_gain_there_is_nothing_to_match(table: Table) -> None:
+    _, _, threshold = lessons(part(with_flops(table, "k2_last", 1.1), criteria(1.05, 0.05, "k2_last")))
+    assert threshold == "k2_last gains nothing that a lower threshold would have to match."
+
+
 def test_a_lower_threshold_may_do_better_between_those_tried(table: Table) -> None:
     *_, threshold = lessons(part(table, criteria(1.01, 0.3, "k2_middle")))
     assert threshold.startswith(

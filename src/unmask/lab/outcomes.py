@@ -157,7 +157,7 @@ def report(
     markdown, page = write_report(document, folder)
     judged = [(part.verdict, lessons(part)) for part in document.parts if part.verdict is not None]
     return WrittenReport(
-        markdown, page, tuple(one for one, _ in judged), tuple(sentences for _, sentences in judged)
+        markdown, page, tuple(verdict for verdict, _ in judged), tuple(said for _, said in judged)
     )
 
 

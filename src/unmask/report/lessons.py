@@ -29,7 +29,9 @@ def judged_task(part: ExperimentPart) -> TaskPart | None:
 def lessons(part: ExperimentPart) -> tuple[str, ...]:
     """The three sentences; none where nothing was judged, or where no candidate has a gain and a loss yet."""
     judged, task = part.verdict, judged_task(part)
-    known = [one for one in judged.candidates if one.gain and one.loss] if judged else []
+    known = (
+        [candidate for candidate in judged.candidates if candidate.gain and candidate.loss] if judged else []
+    )
     if judged is None or task is None or part.experiment.foreign or not known:
         return ()
     best = foremost(judged, known)
@@ -39,11 +41,15 @@ def lessons(part: ExperimentPart) -> tuple[str, ...]:
 def foremost(judged: Verdict, known: Sequence[Candidate]) -> Candidate:
     """The confirmed candidate that gains most; without one, whoever gains most within the loss allowed."""
     for name in judged.confirmed:
-        return next(one for one in known if one.configuration == name)
-    within = [one for one in known if one.loss and one.loss.value < judged.criteria.confirm.drop]
+        return next(candidate for candidate in known if candidate.configuration == name)
+    within = [
+        candidate
+        for candidate in known
+        if candidate.loss and candidate.loss.value < judged.criteria.confirm.drop
+    ]
     if within:
-        return max(within, key=lambda one: one.gain.value if one.gain else 0.0)
-    return min(known, key=lambda one: one.loss.value if one.loss else 1.0)
+        return max(within, key=lambda candidate: candidate.gain.value if candidate.gain else 0.0)
+    return min(known, key=lambda candidate: candidate.loss.value if candidate.loss else 1.0)
 
 
 def _outcome(judged: Verdict, best: Candidate) -> str:
@@ -80,14 +86,16 @@ def _lost(loss: Loss | None) -> str:
 def _ruled_out(judged: Verdict, known: Sequence[Candidate], task: TaskPart) -> str:
     """Who cannot meet the criterion any more, for want of a gain or for too much of a loss."""
     criteria, wanted = judged.criteria, judged.criteria.confirm.least_gain
-    out = [one for one in known if not could_confirm(one, criteria)]
+    out = [candidate for candidate in known if not could_confirm(candidate, criteria)]
     if not out:
         return "No candidate is ruled out."
-    weak = [one for one in out if one.corrected_gain and one.corrected_gain.high <= wanted]
-    lossy = [one for one in out if one not in weak]
+    weak = [
+        candidate for candidate in out if candidate.corrected_gain and candidate.corrected_gain.high <= wanted
+    ]
+    lossy = [candidate for candidate in out if candidate not in weak]
     reasons = [_too_weak(weak, judged, task)] if weak else []
     if lossy:
-        losses = between((100 * one.loss.value for one in lossy if one.loss), "{:.1f}")
+        losses = between((100 * candidate.loss.value for candidate in lossy if candidate.loss), "{:.1f}")
         allowed = bound_points(criteria.confirm.drop)
         reasons.append(f"{_cannot(lossy, judged)} stay within {allowed} (a loss of {losses} points)")
     return f"{'; '.join(reasons)}."
@@ -96,9 +104,9 @@ def _ruled_out(judged: Verdict, known: Sequence[Candidate], task: TaskPart) -> s
 def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str:
     """Who gains too little, and on which share of the work they act at all."""
     wanted, by = judged.criteria.confirm.least_gain, judged.criteria.by
-    reached = between((one.gain.value for one in weak if one.gain), "{:.2f}x")
+    reached = between((candidate.gain.value for candidate in weak if candidate.gain), "{:.2f}x")
     said = f"{_cannot(weak, judged)} reach {wanted:g}x by {GAINED[by]} ({reached})"
-    names = {one.configuration for one in weak}
+    names = {candidate.configuration for candidate in weak}
     kinds = {
         kind
         for line in task.lines
@@ -118,7 +126,7 @@ def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str
 
 def _cannot(some: Sequence[Candidate], judged: Verdict) -> str:
     """Who, with the verb: a few by their names, more by their number."""
-    names, number = [one.configuration for one in some], len(judged.candidates)
+    names, number = [candidate.configuration for candidate in some], len(judged.candidates)
     if len(names) == number > 1:
         return f"None of the {in_words(number)} candidates can"
     if len(names) > MOST_NAMED:
@@ -130,17 +138,19 @@ def _thresholds(judged: Verdict, best: Candidate, task: TaskPart) -> str:
     """Whether plain decoding at a lower threshold does as well as the best candidate."""
     by: Gained = judged.criteria.by
     plane = {point.configuration: point for point in task.planes.get(by, ())}
-    own = plane.get(best.configuration)
-    plain = [point for point in plane.values() if point.threshold is not None]
-    lower = [point for point in plain if point.configuration != judged.criteria.control and point.gain > 1]
+    own, control = plane.get(best.configuration), plane.get(judged.criteria.control)
+    usual = control.threshold if control else None
+    lower = [point for point in plane.values() if usual and point.threshold and point.threshold < usual]
     if own is not None and not own.acts:
         return f"{own.configuration} is plain decoding: what every policy has to beat."
-    if own is None or not lower:
+    if own is None or control is None or not lower:
         return f"Whether a lower threshold alone would do as well as {best.configuration} was not tried."
+    if own.gain <= control.gain:
+        return f"{own.configuration} gains nothing that a lower threshold would have to match."
     better = [point for point in lower if point.gain >= own.gain and point.accuracy >= own.accuracy]
     if better:
         return f"Plain decoding does at least as well on these rows with a lower threshold: {_placed(better[0])}."
-    mixture = mixture_at(own.gain, plain)
+    mixture = mixture_at(own.gain, [control, *lower])
     above = above_mixture(mixture, task.group, own.configuration) if mixture else None
     if mixture is None or above is None:
         return _beyond_thresholds(own, lower, by)
