@@ -11,7 +11,9 @@ from unmask import lab
 from unmask.analysis.table import ConfigurationResult
 from unmask.analysis.words import signed_minus
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
 from unmask.lab.outcomes import ComparedRuns
+from unmask.reading import printable
 
 LONGEST = 400
 """Characters of an answer that are shown, its end: that is where the result stands."""
@@ -45,7 +47,7 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
     """
     compared = lab.compare(first, second, store=store)
     for sentence in compared.retractions:
-        click.echo(f"Warning: {sentence}", err=True)
+        say(f"Warning: {sentence}", err=True)
     if as_json:
         click.echo(json.dumps(_document(compared), default=str))
         return
@@ -79,24 +81,24 @@ def _show(compared: ComparedRuns, flips: int) -> None:
     for name, side, folder in zip(("first ", "second"), (first, second), compared.folders, strict=True):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
         called = "" if side.configuration == folder else f"{side.configuration}  "
-        click.echo(f"{name}  {side.value:7.2%}  {called}{folder}{programs}")
+        say(f"{name}  {side.value:7.2%}  {called}{folder}{programs}")
     drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
-    click.echo(
+    say(
         f"Difference {_signed(pair.value)} points on {pair.count:,} rows; 95 % interval "
         f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
     )
     if pair.counts is not None and pair.p_value is not None:
-        click.echo(
+        say(
             f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
             f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
         )
-    click.echo(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
+    say(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
     for flip in comparison.flips[:flips]:
-        click.echo(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
-        click.echo(f"  first : {_short(flip.first)}")
-        click.echo(f"  second: {_short(flip.second)}")
+        say(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
+        say(f"  first : {_short(flip.first)}")
+        say(f"  second: {_short(flip.second)}")
     if len(comparison.flips) > flips:
-        click.echo(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
+        say(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
 
 
 def _span(low: float, high: float) -> str:
@@ -110,5 +112,5 @@ def _signed(share: float) -> str:
 
 def _short(text: str) -> str:
     # A model may write anything, a terminal must not obey it.
-    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"... {line[-LONGEST:]}"
