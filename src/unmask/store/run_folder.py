@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
 from unmask.store.attempt import AnyAnswer, Attempt, Computation, attempts_in
 from unmask.store.files import (
     canonical,
@@ -31,6 +32,9 @@ from unmask.store.result import SCHEMA, AccuracyResult, AnyResult
 RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
 """What belongs to one execution of a run, the mark of completion first."""
 RECORDING_SCHEMA = 1
+FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+FolderName = Annotated[str, msgspec.Meta(pattern=rf"\A{FOLDER.pattern}\Z")]
+"""Names a run's folder, and nothing outside of the store."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +108,7 @@ class RunFolder:
         content = canonical(worker) + b"\n"
         file = self.folder / "worker.json"
         try:
-            same = file.read_bytes() == content
+            same = read_plain(file) == content
         except OSError:
             same = False
         if not same:
