@@ -58,7 +58,7 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
 @click.command()
 @click.argument("run")
 @click.option("--reason", metavar="TEXT", help="What is wrong with it.")
-@click.option("--undo", is_flag=True, help="Take the retraction back: the result counts again.")
+@click.option("--undo", is_flag=True, help="Let the result count again; the reason is kept.")
 @store_option
 def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> None:
     """Retract the result of a run: it stays on record with the reason and enters no table from now on.
