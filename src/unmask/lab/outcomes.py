@@ -150,13 +150,13 @@ def _pair(store: Store, first: str, second: str) -> tuple[RunFolder, RunFolder]:
     named = runs_called(store, first), runs_called(store, second)
     if not all(named):
         return find_run(store, first), find_run(store, second)
-    pairs = [(one, two) for one in named[0] for two in named[1] if _same_rows(one, two)]
-    folders = {(one.member.folder, two.member.folder): (one, two) for one, two in pairs}
+    pairs = [(before, after) for before in named[0] for after in named[1] if _same_rows(before, after)]
+    folders = {(before.member.folder, after.member.folder): (before, after) for before, after in pairs}
     if len(folders) > 1:
         done = {names: pair for names, pair in folders.items() if all(map(store.is_done, names))}
         folders = done or folders
     if len(folders) > 1:
-        raise ambiguous(first, (one for one, _ in folders.values()))
+        raise ambiguous(first, (before for before, _ in folders.values()))
     if not folders:
         return find_run(store, first), find_run(store, second)
     ((before, after),) = folders
