@@ -11,7 +11,7 @@ from torch import Tensor
 
 from checkpoints import Model, engine_of, small_model
 from decoding_cases import models, prompts, requests, specs
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.engine.engine import Engine
 from unmask.engine.forward import ForwardOutput, Workspace
 from unmask.engine.prompt import Request
@@ -106,14 +106,20 @@ def test_a_batch_shares_forwards_but_not_rows(
     model: Model, rows: list[Request], spec: DecodeSpec, batch_size: int
 ) -> None:
     engine, transformer = watched(model)
-    ledgers = [answer.ledger for answer in engine.generate(rows, spec, batch_size=batch_size)]
+    answers = engine.generate(rows, spec, batch_size=batch_size)
+    ledgers = [answer.ledger for answer in answers]
+    spared = Sharing()
+    for answer in answers:
+        spared.add(answer.sharing)
 
     segments = [segment for forward in engine.forwards for segment in forward]
-    assert total(ledgers, "rows") == sum(len(segment.positions) for segment in segments)
-    assert total(ledgers, "pairs") == sum(len(segment.positions) * segment.visible for segment in segments)
+    fed = sum(len(segment.positions) for segment in segments)
+    seen = sum(len(segment.positions) * segment.visible for segment in segments)
+    assert total(ledgers, "rows") - spared.positions == fed
+    assert total(ledgers, "pairs") - spared.pairs == seen
     assert total(ledgers, "reads") == transformer.rows_read
     assert set(transformer.attention_calls.values()) == {len(engine.forwards)}
-    assert len(engine.forwards) <= sum(sum(ledger.steps().values()) for ledger in ledgers)
+    assert len(engine.forwards) == sum(sum(ledger.steps().values()) for ledger in ledgers) - spared.forwards
     assert all(len({segment.slot for segment in forward}) <= batch_size for forward in engine.forwards)
 
 
@@ -135,6 +141,17 @@ def test_a_prefill_counts_once_however_it_is_chunked() -> None:
     assert ledger.rows()["prefill"] == 1088
     pairs = sum(len(segment.positions) * segment.visible for forward in prefills for segment in forward)
     assert [work.pairs for work in ledger.entries if work.kind == "prefill"] == [pairs]
+
+
+def test_prompts_of_several_chunks_spare_no_forward_that_was_none() -> None:
+    """Two prompts in three forwards: each prompt is one forward of its ledger, and they end in different ones."""
+    engine, _ = watched(small_model())
+    prompts = [[place % 60 for place in range(start, start + 1100)] for start in (0, 7)]
+    answers = engine.generate(prompts, {"max_new_tokens": 1, "stop_tokens": ()})
+    assert len([forward for forward in engine.forwards if forward[0].visible <= 1088]) == 3
+    steps = sum(sum(answer.ledger.steps().values()) for answer in answers)
+    # The first prompt's first chunk holds no end of a prompt, so the ledgers know two of the three forwards.
+    assert len(engine.forwards) == steps - sum(answer.sharing.forwards for answer in answers) + 1
 
 
 def test_no_forward_needs_gradients() -> None:

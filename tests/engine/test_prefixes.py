@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import unmask
 from checkpoints import small_model
+from unmask.cost import Sharing
 from unmask.engine.forward import Workspace
 from unmask.engine.prefixes import Prefixes, shared
 from unmask.engine.sequence import BlockSettings, SequenceState
@@ -81,6 +82,36 @@ def test_a_shared_beginning_is_fed_once(engine: unmask.Engine, fed: list[int]) -
     assert [one.ids for one in together] == [one.ids for one in alone]
     assert [one.ledger for one in together] == [one.ledger for one in alone]
     assert rows_alone - sum(fed) == 3 * len(beginning)
+    assert sorted(one.sharing.positions for one in together) == [0, *[len(beginning)] * 3]
+    assert all(one.sharing == Sharing() for one in alone)
+
+
+def test_what_a_slot_still_holds_of_an_earlier_request_is_taken_over_too(engine: unmask.Engine) -> None:
+    size = engine.config.block_size
+    assert size is not None
+    prompt = [3 + number % 50 for number in range(3 * size)]
+    first, second = engine.generate([prompt, prompt], SPEC, batch_size=1)
+    assert first.sharing == Sharing()
+    assert (second.sharing.positions, second.sharing.forwards) == (2 * size, 0)
+    assert second.sharing.pairs == 3 * size * size
+    assert first.ledger == second.ledger
+
+
+def test_scores_say_what_groups_and_their_members_shared(engine: unmask.Engine, fed: list[int]) -> None:
+    size = engine.config.block_size
+    assert size is not None
+    beginning = [3 + number % 50 for number in range(2 * size)]
+    asked = [
+        unmask.ScoreRequest([*beginning, *[prefix] * (size + 1)], target)
+        for prefix in (60, 61)
+        for target in ([5, 6, 7], [8, 9, 10])
+    ]
+    found = engine.score(asked, batch_size=8)
+    assert [one.positions for one in found.sharing] == [0, len(beginning)]
+    rows = sum(sum(ledger.rows().values()) for ledger in found.ledgers)
+    assert sum(fed) == rows - len(beginning)
+    forwards = sum(sum(ledger.steps().values()) for ledger in found.ledgers)
+    assert len(fed) == forwards - sum(one.forwards for one in found.sharing)
 
 
 def test_a_slot_that_was_overwritten_is_not_taken_for_what_it_held(engine: unmask.Engine) -> None:

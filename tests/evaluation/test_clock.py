@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from unmask.cost import Ledger, Work
+from unmask.cost import Ledger, Sharing, Work
 from unmask.engine.events import Finished, Generation, StepEvent
 from unmask.engine.score import Score, Scores
 from unmask.engine.step_plan import FULL, Kind
@@ -47,7 +47,7 @@ def decoding(clock: FakeClock) -> Iterator[StepEvent | Finished]:
     clock.work(2)
     yield StepEvent(0, Kind.BLOCK, FULL, 1, (32, 33), (5, 6), (0.9, 0.9))
     work = ledger("prefill", "block")
-    yield Finished(0, Generation([5, 6, 7, 1], "abc", "stop", work, 1))
+    yield Finished(0, Generation([5, 6, 7, 1], "abc", "stop", work, 1, Sharing()))
     clock.work(1)
 
 
@@ -87,7 +87,7 @@ def test_scoring_has_figures_of_its_own() -> None:
     def score() -> Scores:
         clock.work(4)
         found = [Score(-1.0, True, 0), Score(-2.0, False, 0)]
-        return Scores(found, [ledger("prefill", "block", "sub")], None)
+        return Scores(found, [ledger("prefill", "block", "sub")], [Sharing()], None)
 
     meter.scored(score, tokens=6)
     summary = meter.summary()["scoring"]

@@ -12,7 +12,7 @@ import pytest
 from planted import ACCURACY_RUNS, ALL_RUNS, folder_of, plant
 
 import unmask
-from unmask import lab
+from unmask import lab, reading
 from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent
 from unmask.launch import Ended, Started
@@ -131,13 +131,13 @@ def test_a_recipe_is_read_once(
     recipe: Path, store: Store, workers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    original = Path.read_text
+    original = reading.read_plain
 
-    def read_text(self: Path, *arguments: str | None, **options: str | None) -> str:
-        read.append(self.name)
-        return original(self, *arguments, **options)
+    def read_plain(path: Path, most: int = reading.MOST_BYTES) -> bytes:
+        read.append(path.name)
+        return original(path, most)
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(reading, "read_plain", read_plain)
     lab.run(recipe, store=store, configurations=["k1_*"])
     assert read.count("recipe.toml") == 1
 

@@ -34,7 +34,7 @@ def young(age: int | None, cap: int) -> bool:
 
 
 def test_nothing_is_reused_before_a_drift_exists() -> None:
-    recorder = recorded(max_drift=1e9, budget=1, cap=100)
+    recorder = recorded(max_drift=1e6, budget=1, cap=100)
     for view, layers in zip(recorder.views, reused(recorder), strict=True):
         assert (len(view.drift) == LAYERS) == (view.step >= 2)
         assert bool(layers) == (view.step >= 2)
@@ -42,7 +42,7 @@ def test_nothing_is_reused_before_a_drift_exists() -> None:
 
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_cap(cap: int) -> None:
-    recorder = recorded(max_drift=1e9, budget=1, cap=cap)
+    recorder = recorded(max_drift=1e6, budget=1, cap=cap)
     row = dict.fromkeys(range(LAYERS), 0)
     longest = 0
     for view, layers in zip(recorder.views, reused(recorder), strict=True):
@@ -68,7 +68,7 @@ def test_budget_takes_the_calmest_layers(budget: float, most: int) -> None:
 
 @pytest.mark.parametrize("on", [["sub"], ["block"]], ids="+".join)
 def test_on(on: list[str]) -> None:
-    recorder = recorded(max_drift=1e9, on=on)
+    recorder = recorded(max_drift=1e6, on=on)
     kinds = {view.kind for view, layers in zip(recorder.views, reused(recorder), strict=True) if layers}
     assert kinds == {Kind(on[0])}
 

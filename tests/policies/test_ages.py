@@ -177,7 +177,7 @@ def test_no_policy_puts_back_what_is_older_than_it_was_told(
 def test_cap_bounds_what_is_put_back(
     cap: int, unit: str, trimmed: bool, prompt: list[int], decode: dict[str, Any]
 ) -> None:
-    layers = adaptive(unit=unit, max_drift=1e9, budget=1, cap=cap)
+    layers = adaptive(unit=unit, max_drift=1e6, budget=1, cap=cap)
     stamps = Stamps(make_policy(combine(trim(), layers) if trimmed else layers, LAYERS))
     with stamps.watching():
         one(prompt, stamps, **decode)
@@ -187,7 +187,7 @@ def test_cap_bounds_what_is_put_back(
 @pytest.mark.parametrize("trimmed", [False, True], ids=["whole", "trimmed"])
 def test_adaptive_still_reuses_where_every_step_feeds_the_block(trimmed: bool) -> None:
     """Rows that trim leaves out age, but they are not put back, so they hinder nothing."""
-    layers = adaptive(max_drift=1e9, budget=1, cap=1)
+    layers = adaptive(max_drift=1e6, budget=1, cap=1)
     found = one(PROMPTS[1], combine(trim(), layers) if trimmed else layers, block_cache=False, threshold=1.0)
     denoising = found.denoising()
     replaying = [event for _, event in denoising if Op.REPLAY in event.plan.ops]

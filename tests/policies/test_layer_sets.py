@@ -40,14 +40,14 @@ def test_indices_and_ranges() -> None:
     [
         (reuse(layers=[6]), "layers names 6; this model has layers 0 to 5"),
         (reuse(layers=[-1]), "layers names"),
-        (reuse(layers=[]), "names no layer"),
+        (reuse(layers=[]), "number of layers is 0; it must be at least 1"),
         (reuse(layers=[1, "5-3"]), "write an index"),
         (reuse(layers=["a-b"]), "write an index"),
         (reuse(layers=["1-"]), "write an index"),
         (reuse(layers=["\u00b2"]), "write an index"),
         (reuse(layers="upper"), "use first, middle, last, auto"),
         (reuse(size=6), "between 1 and 5"),
-        (reuse(size=0), "between 1 and 5"),
+        (reuse(size=0), "size is 0; it must be at least 1"),
         (reuse(layers=[1], size=1), "size goes with"),
         (reuse(layers="auto", calibration="x", share=0.5, size=2), "size goes with"),
         (reuse(layers="auto"), "needs calibration"),
@@ -84,7 +84,8 @@ def test_values_without_meaning_are_refused(spec: dict[str, Any], sentence: str)
 def test_defaults_make_a_policy() -> None:
     for kind in ("full", "layer_reuse", "trim", "adaptive"):
         assert make_policy({"kind": kind}, 6)
-    assert policy_spec({"kind": "layer_reuse", "k": "3"}).k == 3
+    with pytest.raises(UnmaskError, match="Expected `int`, got `str`"):
+        policy_spec({"kind": "layer_reuse", "k": "3"})
 
 
 @pytest.mark.parametrize("policy", ["layer_reuse", 3, ["trim"], dict], ids=str)

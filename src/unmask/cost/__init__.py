@@ -3,7 +3,7 @@
 from unmask.cost.price import Price, price_of, total_price
 from unmask.cost.roofline import DEVICES, Device, least_seconds
 from unmask.cost.shape import ModelShape
-from unmask.cost.work import Ledger, Work
+from unmask.cost.work import Ledger, Sharing, Work
 
 __all__ = [
     "DEVICES",
@@ -11,6 +11,7 @@ __all__ = [
     "Ledger",
     "ModelShape",
     "Price",
+    "Sharing",
     "Work",
     "least_seconds",
     "price_of",

@@ -1,6 +1,7 @@
 """Counted work: what forwards really did, as numbers that can be added, compared and priced.
 
-A ledger belongs to one request and is the same whether the request ran alone or in a batch.
+A ledger belongs to one request and is the same whether the request ran alone or in a batch. What its company in the
+batch spared the request stands beside the ledger (`Sharing`).
 """
 
 from collections import Counter
@@ -108,3 +109,26 @@ class Ledger:
             "branch_rows": self.branch_rows(),
             "reuse_fraction": self.reuse_fraction(),
         }
+
+
+@dataclass(slots=True)
+class Sharing:
+    """What a request did not cost because of others in the batch: it depends on them, which a ledger never does."""
+
+    positions: int = 0
+    """Prompt positions whose keys and values were taken over from another request instead of computed."""
+    pairs: int = 0
+    """Query-key pairs that one layer's attention would have computed for these positions."""
+    forwards: int = 0
+    """Forwards of the ledger for which no weights were read, because a forward of another sequence had read them."""
+
+    def take_over(self, work: Work) -> None:
+        """Count a part of the prompt that is copied instead of computed."""
+        self.positions += work.rows
+        self.pairs += work.pairs
+
+    def add(self, other: "Sharing") -> None:
+        """Count what another request was spared too."""
+        self.positions += other.positions
+        self.pairs += other.pairs
+        self.forwards += other.forwards

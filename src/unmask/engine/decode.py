@@ -18,7 +18,15 @@ from unmask.engine.forward import Workspace, not_finite_error
 from unmask.engine.policy import Policy
 from unmask.engine.prefixes import Prefixes
 from unmask.engine.sampling import LogitsReader, Predictions
-from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
+from unmask.engine.schedule import (
+    Piece,
+    keys_written,
+    measures_drift,
+    next_piece,
+    prompt_work,
+    remember,
+    work_of,
+)
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, Kind, StepPlan
 from unmask.engine.unmasking import Writes
@@ -103,6 +111,7 @@ class Decoder:
         if slot != sequence.slot and length:
             self.workspace.copy_keys(slot, sequence.slot, length)
         self.prefixes.keep(sequence.slot, sequence.tokens[:length])
+        sequence.sharing.take_over(prompt_work(length, sequence.block_size))
         return length
 
     def _feed(self, sequences: Sequence[tuple[SequenceState, int]]) -> Iterator[StepEvent]:
@@ -129,6 +138,8 @@ class Decoder:
         predictions = self._read(output.hidden_TD, pieces)
         if output.drift_BL is not None:
             self._note_drift(output.drift_BL, pieces)
+        for piece in [piece for piece in pieces if piece.is_last][1:]:
+            piece.sequence.sharing.forwards += 1
         for piece, predictions_of_piece in zip(pieces, predictions, strict=True):
             yield from self._take(piece, predictions_of_piece)
 
@@ -165,7 +176,7 @@ class Decoder:
     def _take(self, piece: Piece, predictions: Predictions) -> Iterator[StepEvent]:
         """Count a forward, let the writer write, and give the sequences that part here slots of their own."""
         sequence, kind = piece.sequence, piece.kind
-        if kind is Kind.PREFILL and piece.positions[-1] + 1 < sequence.start:
+        if not piece.is_last:
             return
         step = sum(sequence.ledger.entries.values())
         sequence.ledger.add(work_of(piece, self.layers))

@@ -191,7 +191,7 @@ class Engine:
         if self.has_tokenizer:
             text = self.decode_text(ids[:-1] if reason == "stop" else ids)
             text = stops.text_before(text) if stops else text
-        return Generation(ids, text, reason, sequence.ledger, batch_size)
+        return Generation(ids, text, reason, sequence.ledger, batch_size, sequence.sharing)
 
 
 def _decode_spec(decode: DecodeSpec | Mapping[str, Any] | None) -> DecodeSpec:

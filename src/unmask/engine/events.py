@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.engine.step_plan import Kind, StepPlan
 
 
@@ -37,9 +37,11 @@ class Generation:
     finish_reason: str
     """`stop` (a stop token), `stop_string`, `length` (max_new_tokens) or `context` (the model's positions end)."""
     ledger: Ledger
-    """The work it took."""
+    """The work it takes alone; it does not depend on other requests."""
     batch_size: int
     """Requests that were allowed to decode together; smaller than asked for when memory ran out."""
+    sharing: Sharing
+    """What other requests of the batch spared it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ class Piece:
     reads: list[int]
 
     @property
+    def is_last(self) -> bool:
+        """Whether it ends the sequence's forward: only a prompt is fed in several pieces, of which the last counts."""
+        return self.kind is not Kind.PREFILL or self.positions[-1] + 1 == self.sequence.start
+
+    @property
     def kept(self) -> int:
         """Rows that run through the layers from the probed one on."""
         return self.always + (self.plan.rows.count if self.plan.rows else 0)
@@ -89,10 +94,8 @@ def view_of(sequence: SequenceState, kind: Kind, layers: int) -> StepView:
 def work_of(piece: Piece, layers: int) -> Work:
     """What the forward costs this sequence; a prefill counts once, when its last block is through."""
     sequence, kind, plan = piece.sequence, piece.kind, piece.plan
-    size = sequence.block_size
     if kind is Kind.PREFILL:
-        blocks = sequence.start // size
-        return Work("prefill", sequence.start, size * size * blocks * (blocks + 1) // 2, len(piece.reads))
+        return prompt_work(sequence.start, sequence.block_size, len(piece.reads))
     rows = len(sequence.positions(kind))
     pairs, reads = rows * sequence.stop, len(piece.reads)
     if plan is FULL:
@@ -110,6 +113,12 @@ def work_of(piece: Piece, layers: int) -> Work:
         None if attention == whole else attention,
         None if mlp == whole else mlp,
     )
+
+
+def prompt_work(positions: int, block_size: int, reads: int = 0) -> Work:
+    """What feeding the first positions of a prompt costs; they are whole blocks."""
+    blocks = positions // block_size
+    return Work("prefill", positions, block_size * block_size * blocks * (blocks + 1) // 2, reads)
 
 
 def remember(piece: Piece) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 import torch
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.engine.decode import Decoder
 from unmask.engine.policy import Full, Policy
 from unmask.engine.scoring import (
@@ -53,6 +53,8 @@ class Scores:
     scores: list[Score]
     ledgers: list[Ledger]
     """One for each group."""
+    sharing: list[Sharing]
+    """What other groups, and the members of the same group, spared each group."""
     inactive: str | None
     """Why the policy could not act, where it did not."""
 
@@ -78,11 +80,12 @@ def score(
     targets = [_target(index, request, engine, estimator) for index, request in enumerate(requests)]
     groups = _groups(requests, targets, settings, engine, estimator, batch_size)
     ledgers = [sequence.ledger for sequence in groups]
+    sharing = [sequence.sharing for sequence in groups]
     group_of = {target.index: sequence.index for sequence in groups for target in groups[sequence].targets}
     chosen = policy or Full()
     _decode(engine, groups, chosen, Estimator(estimator, order), batch_size, progress)
     scores = [Score(target.logprob, target.is_greedy, group_of[target.index]) for target in targets]
-    return Scores(scores, ledgers, _why_inactive(chosen, ledgers, estimator, requests))
+    return Scores(scores, ledgers, sharing, _why_inactive(chosen, ledgers, estimator, requests))
 
 
 @torch.inference_mode()

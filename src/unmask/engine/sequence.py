@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.engine.ages import Refreshes
 from unmask.engine.step_plan import Feature, Kind
 
@@ -48,6 +48,7 @@ class SequenceState:
         self.end_reason = end_reason
         """What it means to have reached `end`."""
         self.ledger = Ledger(layers)
+        self.sharing = Sharing()
         self.slot = -1
         self.finish_reason: str | None = None
         self.block_size = settings.block_size
@@ -157,7 +158,7 @@ class SequenceState:
         self.finish_reason = reason
 
     def forked(self) -> "SequenceState":
-        """A second sequence in the same state; the work of both is counted in one ledger."""
+        """A second sequence in the same state; the work of both is counted in one ledger, and so is what is shared."""
         twin = copy(self)
         twin.tokens = list(self.tokens)
         twin.changed = set(self.changed)

@@ -198,17 +198,18 @@ class _Execution:
         if self._canary is not None:
             yield from self._try_canary(self._canary)
             self._plan = self._plan.again()
-        to_do = self._plan.to_do
+        to_do, changed = self._plan.to_do, self._plan.changed
+        # A recipe whose name belongs to another one is refused here, before anything is said or set aside.
+        write_down(self._plan)
         if self._plan.unknown:
             yield Message(self._plan.unknown)
-        yield from map(Message, self._plan.changed)
+        yield from map(Message, changed)
         # Results that are about to be set aside, or to be added, must not change what is predicted.
         self._forecast = self._plan.forecast if self._on == "local" else None
         for each in to_do:
             if self._plan.force is not None and each.folder.folder.exists():
                 each.folder.set_aside()
             each.folder.put_damaged_away()
-        write_down(self._plan)
         if not to_do:
             return
         yield from self._submit(to_do) if self._on == "slurm" else self._run_here(to_do)
