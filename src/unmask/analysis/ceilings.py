@@ -21,7 +21,8 @@ from unmask.errors import UnmaskError
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.spec import AnyPolicySpec
+from unmask.spec.decode import ResolvedSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 
@@ -126,7 +127,7 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
     for configuration in configurations:
-        script = script_of(recipe.decode_of(configuration), lock)
+        script = script_of(lock.decoded(recipe.decode_of(configuration)))
         try:
             spec = policy_spec(configuration.policy)
             ceilings[configuration.name] = _ceiling(spec, shape, device, script)
@@ -136,7 +137,7 @@ def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
         flops[configuration.name] = total_price(ledger, shape, 2).flops
     return Outlook(
         ceilings,
-        _equal(recipe, configurations, shape.layers),
+        _equal(recipe, configurations, lock),
         _beyond(recipe, ceilings, device),
         _samples(recipe),
         flops,
@@ -150,20 +151,21 @@ def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script:
     return replace(ceiling, speedup=_speedup_by_work(ceiling))
 
 
-def script_of(decode: DecodeSpec, lock: Lock) -> Script:
-    """The answer that is rehearsed: one of the longest allowed, within reason."""
+def script_of(decode: ResolvedSpec) -> Script:
+    """The answer that is rehearsed: one of the longest allowed, within reason; the settings are resolved."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
-        block_size=decode.resolved_block_size(lock.block_size),
+        block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
         block_cache=decode.block_cache,
     )
 
 
-def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], layers: int) -> list[list[str]]:
+def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for configuration in configurations:
-        key = recipe.decode_of(configuration), canonical(policy_spec(configuration.policy), layers)
+        decode = lock.decoded(recipe.decode_of(configuration))
+        key = msgspec.json.encode(decode), canonical(policy_spec(configuration.policy), lock.shape["layers"])
         groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
 

@@ -5,13 +5,16 @@ all of them numbers on the host. It keeps no state and knows neither tokens nor 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
+from unmask.errors import UnmaskError
+from unmask.spec.build import build
 from unmask.spec.rule import (
+    AnyRuleSpec,
     EntropyBoundSpec,
     FactorSpec,
     OverdueSpec,
@@ -194,3 +197,21 @@ MAKERS: dict[type[RuleSpec], Callable[[Any], Rule]] = {
     ShareSpec: Share,
     OverdueSpec: Overdue,
 }
+
+
+def rule_spec(values: AnyRuleSpec | Mapping[str, Any]) -> AnyRuleSpec:
+    """Validate a mapping such as {"kind": "top_n", "n": 2}; a spec passes through."""
+    if isinstance(values, RuleSpec):
+        return values
+    return build(AnyRuleSpec, dict(values), "Rule")  # type: ignore[arg-type]
+
+
+def make_rule(rule: Rule | AnyRuleSpec | Mapping[str, Any]) -> Rule:
+    """The rule of a spec; a rule of one's own passes through, its choices checked."""
+    if isinstance(rule, RuleSpec | Mapping):
+        spec = rule_spec(rule)
+        return MAKERS[type(spec)](spec)
+    raise UnmaskError(
+        f"{rule!r} is no unmasking rule; give a spec such as {{'kind': 'top_n', 'n': 2}}, or an object with a method "
+        "choose(view)."
+    )

@@ -105,7 +105,7 @@ class Spread(NamedTuple):
 
     others_NV: Tensor
     doubts_N: Tensor
-    """Their sum. A confidence is 1 / (1 + doubt): near 1 a doubt tells confidences apart that single precision cannot."""
+    """Their sum. A confidence is 1 / (1 + doubt); doubts differ where single precision rounds confidences to 1."""
 
     def measured(self, score: ScoreName) -> Tensor:
         """What a score needs of the others: the largest weight, or the sum of w ln p over them."""
@@ -126,7 +126,9 @@ def most_likely(logits_NV: Tensor) -> tuple[Tensor, Spread]:
     return tokens_N1.squeeze(-1), Spread(weights_NV, weights_NV.sum(dim=-1))
 
 
-def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float) -> tuple[Tensor, Tensor, Spread]:
+def drawn(
+    logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float
+) -> tuple[Tensor, Tensor, Spread]:
     """A token of each position's nucleus, the doubt about it, and how the nucleus is spread."""
     coldest = torch.finfo(torch.float32).tiny
     scaled_NV = (logits_NV - logits_NV.amax(dim=-1, keepdim=True)) / max(temperature, coldest)
@@ -179,7 +181,9 @@ def to_host(packed: Tensor, score: ScoreName = "confidence") -> Predictions:
     """Wait for the device, unpack, and finish in double precision what single precision would round."""
     tokens, doubts, *parts = packed.tolist()
     confidences = [1 / (1 + doubt) for doubt in doubts]
-    scores = [SCORES[score](*of_position) for of_position in zip(*parts, strict=True)] if parts else confidences
+    scores = (
+        [SCORES[score](*of_position) for of_position in zip(*parts, strict=True)] if parts else confidences
+    )
     return Predictions([int(token) for token in tokens], confidences, scores)
 
 

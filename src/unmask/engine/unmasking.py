@@ -4,15 +4,15 @@ Knows predictions and the state of one sequence. It does not know tensors, slots
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from unmask.engine.rules import Rule, RuleView
+from unmask.engine.rules import Rule, RuleView, make_rule
 from unmask.engine.sampling import Predictions
 from unmask.engine.schedule import Piece
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import Kind
 from unmask.errors import UnmaskError
-from unmask.spec.rule import MOST_STEPS
+from unmask.spec.rule import MOST_STEPS, ScoreName
 
 Writes = Sequence[tuple[int, int, float]]
 """Position, token and confidence of everything that becomes known."""
@@ -20,6 +20,9 @@ Writes = Sequence[tuple[int, int, float]]
 
 class Decider(Protocol):
     """Says what a forward makes known. The forward is counted already, nothing is written yet."""
+
+    score: ScoreName
+    """The score that it needs of predictions."""
 
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
         """Choose among the masked positions of a sub-block; must choose at least one."""
@@ -35,6 +38,7 @@ class Predicted:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
+        self.score = rule.score
 
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
         """Ask the rule; where it leaves steps idle their forwards, which could tell nothing new, are left out."""
@@ -59,6 +63,8 @@ class ForcedTokens:
     Two dtypes or policies can so be compared on exactly the same states.
     """
 
+    score: ScoreName = "confidence"
+
     def __init__(self, scripts: Mapping[int, Sequence[Sequence[tuple[int, int]]]]) -> None:
         self._steps = {index: iter(steps) for index, steps in scripts.items()}
         self.positions = 0
@@ -79,6 +85,14 @@ class ForcedTokens:
     def committed(self, sequence: SequenceState, position: int, predictions: Predictions) -> Writes:
         """Write the script's next step."""
         return self.denoised(sequence, [position], predictions)
+
+
+def decider_of(rule: Any) -> Decider:
+    """What decides by a rule, however the rule is given: a spec, a mapping, an object, or a decider itself."""
+    if callable(getattr(rule, "denoised", None)):
+        decider: Decider = rule
+        return decider
+    return Predicted(make_rule(rule))
 
 
 class UnmaskingWriter:

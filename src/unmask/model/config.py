@@ -13,6 +13,8 @@ from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
 from unmask.reading import parse_json, read_plain
 from unmask.spec.build import shown
+from unmask.spec.decode import DecodeSpec, ResolvedSpec
+from unmask.spec.family import FAST_DLLM_V2, Family, family_of
 
 RUNNABLE = {"Fast_dLLM_Qwen", "qwen2"}
 MOST = {
@@ -45,10 +47,15 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     rope_theta: float
     max_positions: int
     tied_head: bool
+    family: Family = FAST_DLLM_V2
     block_size: int | None = None
     mask_token_id: int | None = None
     stop_tokens: tuple[int, ...] = ()
     stored_dtype: str | None = None
+
+    def decoded(self, decode: DecodeSpec) -> ResolvedSpec:
+        """Decode settings with everything filled in that they leave to the checkpoint."""
+        return decode.resolved(self.family, self.block_size)
 
     @property
     def queries_per_kv(self) -> int:
@@ -113,7 +120,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -> ModelConfig:
     """Make a ModelConfig of the two files' contents; `source` names the file in errors."""
-    _refuse_unknown_architecture(raw, source)
+    family = _family(raw, source)
     heads = _positive(raw, "num_attention_heads", source)
     hidden = _positive(raw, "hidden_size", source)
     kv_heads = _optional(raw, "num_key_value_heads", source) or heads
@@ -134,7 +141,8 @@ def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -
         rope_theta=_rope_theta(raw, source),
         max_positions=_positive(raw, "max_position_embeddings", source),
         tied_head=_flag(raw, "tie_word_embeddings", source),
-        block_size=_optional(raw, "bd_size", source),
+        family=family,
+        block_size=_optional(raw, family.block_field, source) if family.block_field else None,
         mask_token_id=next(iter(_ids(raw, "mask_token_id", source)), None),
         stop_tokens=_ids(generation, "eos_token_id", "generation_config.json")
         or _ids(raw, "eos_token_id", source),
@@ -161,9 +169,10 @@ def read_json(path: Path, missing: str) -> dict[str, Any]:
     return content
 
 
-def _refuse_unknown_architecture(raw: dict[str, Any], source: str) -> None:
-    kind = raw.get("model_type")
-    if not isinstance(kind, str) or kind not in RUNNABLE:
+def _family(raw: dict[str, Any], source: str) -> Family:
+    """The family of a checkpoint; architectures and activations that cannot be run are refused."""
+    kind, family = raw.get("model_type"), family_of(raw)
+    if family is None or kind not in RUNNABLE:
         known = ", ".join(sorted(RUNNABLE))
         raise UnmaskError(f"{source}: architecture {shown(kind)} cannot be run; this engine runs {known}.")
     if raw.get("hidden_act", "silu") != "silu":
@@ -174,6 +183,7 @@ def _refuse_unknown_architecture(raw: dict[str, Any], source: str) -> None:
         raise UnmaskError(
             f"{source}: sliding-window attention cannot be run; set use_sliding_window to false."
         )
+    return family
 
 
 def _positive(raw: dict[str, Any], field: str, source: str) -> int:

@@ -74,55 +74,68 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if "" in self.stop_strings:
             raise UnmaskError("A stop string is empty; leave it out or give at least one character.")
 
-    def resolved(self, family: Family, checkpoint_block_size: int | None) -> "DecodeSpec":
-        """The same settings as an identity holds them: what is left to family and checkpoint is filled in.
-
-        The block size stays None where neither names one; a decoding then refuses it.
-        """
+    def resolved(self, family: Family, checkpoint_block_size: int | None) -> "ResolvedSpec":
+        """The same settings as an identity holds them: what is left to family and checkpoint is filled in."""
         size = self._block_size_in(family, checkpoint_block_size)
         sub_block_size = self.sub_block_size or family.sub_block_size or size
-        if size is not None and sub_block_size and size % sub_block_size:
+        if size % sub_block_size:
             raise UnmaskError(
                 f"The block size {size} is not a multiple of sub_block_size {sub_block_size}; "
                 "choose a sub-block that divides the block."
             )
         if self.block_cache and "dual" not in family.caches:
-            raise UnmaskError(f"Models of the family {family.name} have no block cache; leave block_cache out.")
+            raise UnmaskError(
+                f"Models of the family {family.name} have no block cache; leave block_cache out."
+            )
         rule = self._rule_in(family)
-        is_plain = isinstance(rule, ThresholdSpec) and rule.steps is None
-        return msgspec.structs.replace(
-            self,
-            threshold=rule.threshold if is_plain else None,
-            rule=None if is_plain else rule,
-            sub_block_size=sub_block_size,
-            block_size=size,
-            block_cache=family.caches[0] == "dual" if self.block_cache is None else self.block_cache,
-        )
+        threshold = rule.threshold if isinstance(rule, ThresholdSpec) and rule.steps is None else None
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        values |= {
+            "threshold": threshold,
+            "rule": rule if threshold is None else None,
+            "sub_block_size": sub_block_size,
+            "block_size": size,
+            "block_cache": family.caches[0] == "dual" if self.block_cache is None else self.block_cache,
+        }
+        return ResolvedSpec(**values)
 
-    def _block_size_in(self, family: Family, checkpoint_block_size: int | None) -> int | None:
+    def _block_size_in(self, family: Family, checkpoint_block_size: int | None) -> int:
         if family.block_field is None and self.block_size not in (None, family.block_size):
             raise UnmaskError(
                 f"block_size is {self.block_size}, but models of the family {family.name} have blocks of "
                 f"{family.block_size}; leave it out."
             )
-        return self.block_size or checkpoint_block_size or family.block_size
+        size = self.block_size or checkpoint_block_size or family.block_size
+        if size is None:
+            raise UnmaskError(
+                f"The checkpoint's config.json has no {family.block_field}; give block_size in the decode settings."
+            )
+        return size
 
-    def _rule_in(self, family: Family) -> AnyRuleSpec | None:
+    def _rule_in(self, family: Family) -> AnyRuleSpec:
         given = self.rule if self.threshold is None else ThresholdSpec(threshold=self.threshold)
-        if given is not None and family.rule is None:
+        if not family.has_mask and given not in (None, family.rule):
             raise UnmaskError(
                 f"Models of the family {family.name} predict one token at a time, so no unmasking rule can serve "
                 "them; leave threshold and rule out."
             )
         return given or family.rule
 
+
+class ResolvedSpec(DecodeSpec, frozen=True, kw_only=True):
+    """Decode settings that leave nothing to the checkpoint. A plain threshold is written short."""
+
+    sub_block_size: int
+    block_size: int
+    block_cache: bool
+
     @property
-    def unmasking(self) -> AnyRuleSpec | None:
-        """The rule of resolved settings."""
-        return self.rule if self.threshold is None else ThresholdSpec(threshold=self.threshold)
+    def unmasking(self) -> AnyRuleSpec:
+        """The rule, written out."""
+        return self.rule or ThresholdSpec(threshold=self.threshold or 1.0)
 
 
 def joined(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode settings with others put over them: a rule, or a threshold that is short for one, takes the other's place."""
+    """Decode settings with others put over them; a rule, or a threshold that is short for one, replaces either."""
     replaced = {"threshold", "rule"} if {"threshold", "rule"} & over.keys() else set()
     return {name: value for name, value in settings.items() if name not in replaced} | dict(over)

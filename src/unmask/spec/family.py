@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from unmask.spec.rule import AnyRuleSpec, ThresholdSpec
+from unmask.spec.rule import AnyRuleSpec, SequentialSpec, ThresholdSpec
 
 CacheName = Literal["dual", "none"]
 """`dual`: within a block, later steps feed the sub-block only, on the keys of the last full-block step."""
@@ -28,10 +28,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of a block where config.json names none; None: it must name them."""
     sub_block_size: int | None
     """Positions that compete in one denoising step; None: all of the block."""
-    rule: AnyRuleSpec | None
-    """The unmasking rule; None: there is never more than one token to choose."""
+    rule: AnyRuleSpec
+    """The unmasking rule."""
     has_mask: bool = True
-    """Whether unknown positions are fed as a mask token; otherwise the models have none."""
+    """Whether unknown positions are fed as a mask token; otherwise there is never more than one token to predict."""
 
 
 FAST_DLLM_V2 = Family(
@@ -59,7 +59,7 @@ AUTOREGRESSIVE = Family(
     block_field=None,
     block_size=1,
     sub_block_size=None,
-    rule=None,
+    rule=SequentialSpec(n=1),
     has_mask=False,
 )
 FAMILIES = {family.name: family for family in (FAST_DLLM_V2, SDAR, AUTOREGRESSIVE)}

@@ -18,7 +18,7 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.reading import parse_toml, read_plain_text
 from unmask.spec.build import build_named, shown
-from unmask.spec.decode import DecodeSpec
+from unmask.spec.decode import DecodeSpec, joined
 from unmask.spec.policy import AnyPolicySpec
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -300,7 +300,7 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def decode_of(self, configuration: ConfigurationSpec) -> DecodeSpec:
         """The decode settings of one configuration."""
-        settings = {**self.decode, **configuration.decode}
+        settings = joined(self.decode, configuration.decode)
         return build_named(DecodeSpec, settings, f"configuration {configuration.name}, decode")
 
     @property
@@ -364,7 +364,7 @@ def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
             ConfigurationSpec(
                 name=_named(grid.name, policy | decode),
                 policy=grid.policy | policy,
-                decode=grid.decode | decode,
+                decode=joined(grid.decode, decode),
             )
         )
     return configurations
