@@ -7,6 +7,7 @@ import pytest
 
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec, build
+from unmask.spec.family import FAST_DLLM_V2
 
 
 def refused(values: Any) -> str:
@@ -19,9 +20,9 @@ def refused(values: Any) -> str:
 
 
 def test_defaults_are_the_published_ones() -> None:
-    spec = DecodeSpec()
+    spec = DecodeSpec().resolved(FAST_DLLM_V2, 32)
     assert (spec.threshold, spec.sub_block_size, spec.block_cache, spec.temperature) == (0.9, 8, True, 0.0)
-    assert (spec.block_size, spec.stop_tokens, spec.stop_strings) == (None, None, ())
+    assert (spec.block_size, spec.stop_tokens, spec.stop_strings) == (32, None, ())
 
 
 def test_plain_mappings_become_specs() -> None:
@@ -100,21 +101,21 @@ def test_an_unknown_field_lists_the_allowed_ones() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32])
 def test_a_sub_block_that_divides_the_block_is_fine(size: int) -> None:
-    assert DecodeSpec(sub_block_size=size).resolved_block_size(32) == 32
+    assert DecodeSpec(sub_block_size=size).resolved(FAST_DLLM_V2, 32).block_size == 32
 
 
 def test_the_block_size_given_stands_over_the_checkpoints() -> None:
-    assert DecodeSpec(block_size=16).resolved_block_size(32) == 16
-    assert DecodeSpec(block_size=16).resolved_block_size(None) == 16
+    assert DecodeSpec(block_size=16).resolved(FAST_DLLM_V2, 32).block_size == 16
+    assert DecodeSpec(block_size=16).resolved(FAST_DLLM_V2, None).block_size == 16
 
 
 def test_block_sizes_that_do_not_fit() -> None:
     with pytest.raises(UnmaskError, match="32 is not a multiple of sub_block_size 5"):
-        DecodeSpec(sub_block_size=5).resolved_block_size(32)
+        DecodeSpec(sub_block_size=5).resolved(FAST_DLLM_V2, 32)
     with pytest.raises(UnmaskError, match="8 is not a multiple of sub_block_size 16"):
-        DecodeSpec(sub_block_size=16, block_size=8).resolved_block_size(32)
+        DecodeSpec(sub_block_size=16, block_size=8).resolved(FAST_DLLM_V2, 32)
     with pytest.raises(UnmaskError, match="no bd_size"):
-        DecodeSpec().resolved_block_size(None)
+        DecodeSpec().resolved(FAST_DLLM_V2, None)
 
 
 def test_specs_are_frozen() -> None:

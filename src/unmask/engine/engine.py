@@ -17,7 +17,7 @@ from unmask.engine.sampling import Sampler, request_seed
 from unmask.engine.score import ScoreRequest, Scores, score
 from unmask.engine.sequence import BlockSettings, SequenceState, room_for
 from unmask.engine.stopping import StopStrings
-from unmask.engine.unmasking import UnmaskingWriter, decider_of
+from unmask.engine.unmasking import UnmaskingWriter
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
 from unmask.model.config import ModelConfig
@@ -106,14 +106,14 @@ class Engine:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
         spec = self.config.decoded(_decode_spec(decode))
-        chosen, decider = self._policy(policy), decider_of(rule if rule is not None else spec.unmasking)
+        chosen, rule = self._policy(policy), spec.unmasking if rule is None else rule
         requests = as_requests(prompts)
         prompt_ids = [self._encoder.ids(request, chat) for request in requests]
         stops = StopStrings(spec.stop_strings, self.decode_text) if spec.stop_strings else None
         missing = list(range(len(requests)))
         while missing:
             sequences = [self._sequence(index, requests[index], prompt_ids[index], spec) for index in missing]
-            writer = UnmaskingWriter(decider, stops)
+            writer = UnmaskingWriter(rule, stops)
             try:
                 for event in self._decode(sequences, spec, chosen, batch_size, writer, observer):
                     if isinstance(event, SequenceState):
@@ -164,7 +164,7 @@ class Engine:
         length, size = room_for(sequences)
         workspace = self.workspace(min(batch_size, len(sequences)), length, size)
         workspace.observer = observer
-        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.decider.score)
+        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score)
         yield from Decoder(workspace, policy, writer, sampler).run(sequences)
 
     def _sequence(self, index: int, request: Request, ids: list[int], spec: ResolvedSpec) -> SequenceState:

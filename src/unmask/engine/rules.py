@@ -6,13 +6,14 @@ all of them numbers on the host. It keeps no state and knows neither tokens nor 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from operator import index
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
 
 from unmask.errors import UnmaskError
-from unmask.spec.build import build
+from unmask.spec.build import shown
 from unmask.spec.rule import (
     AnyRuleSpec,
     EntropyBoundSpec,
@@ -24,6 +25,7 @@ from unmask.spec.rule import (
     ShareSpec,
     ThresholdSpec,
     TopNSpec,
+    rule_spec,
 )
 
 
@@ -86,7 +88,7 @@ class Threshold:
     def choose(self, view: RuleView) -> Sequence[int]:
         """Take what is confident enough, or else the quota."""
         scores, threshold = view.scores, self.threshold
-        above = [index for index, score in enumerate(scores) if score > threshold]
+        above = [place for place, score in enumerate(scores) if score > threshold]
         needed = 1 if self.steps is None else quota(view, None, self.steps)
         return above if len(above) >= needed else best(scores, needed)
 
@@ -127,8 +129,8 @@ class EntropyBound:
     def choose(self, view: RuleView) -> Sequence[int]:
         """Take positions while what they add up to is below the bound."""
         order, total, count = ranked(view.scores), 0.0, 0
-        for index in order:
-            total -= view.scores[index]
+        for place in order:
+            total -= view.scores[place]
             if total >= self.bound:
                 break
             count += 1
@@ -184,8 +186,39 @@ class Overdue:
         allowed = min(view.size, share * passed + min(rest, passed))
         written = view.size - len(view.scores)
         chosen = best(view.scores, max(1, allowed - written))
-        confident = [index for index in chosen if view.scores[index] >= self.threshold]
+        confident = [place for place in chosen if view.scores[place] >= self.threshold]
         return confident or best(view.scores, 1)
+
+
+class OwnRule:
+    """A rule of one's own; what it answers is checked."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.name = type(rule).__name__
+        self.score: ScoreName = getattr(rule, "score", "confidence")
+        if self.score not in get_args(ScoreName):
+            raise UnmaskError(
+                f"The rule {self.name} reads the score {shown(self.score)}; there are {', '.join(get_args(ScoreName))}."
+            )
+
+    def choose(self, view: RuleView) -> Sequence[int]:
+        """Ask it, and refuse what names no masked position, or one twice."""
+        chosen = self.rule.choose(view)
+        try:
+            indices = sorted(index(each) for each in chosen)
+        except TypeError:
+            raise UnmaskError(
+                f"The rule {self.name} answered {shown(chosen)}; choose(view) must return indices of view.scores."
+            ) from None
+        if (indices and not 0 <= indices[0] <= indices[-1] < len(view.scores)) or len({*indices}) < len(
+            indices
+        ):
+            raise UnmaskError(
+                f"The rule {self.name} chose {shown(indices)} of {len(view.scores)} positions; each index from 0 to "
+                f"{len(view.scores) - 1} may be named once."
+            )
+        return indices
 
 
 MAKERS: dict[type[RuleSpec], Callable[[Any], Rule]] = {
@@ -199,18 +232,13 @@ MAKERS: dict[type[RuleSpec], Callable[[Any], Rule]] = {
 }
 
 
-def rule_spec(values: AnyRuleSpec | Mapping[str, Any]) -> AnyRuleSpec:
-    """Validate a mapping such as {"kind": "top_n", "n": 2}; a spec passes through."""
-    if isinstance(values, RuleSpec):
-        return values
-    return build(AnyRuleSpec, dict(values), "Rule")  # type: ignore[arg-type]
-
-
 def make_rule(rule: Rule | AnyRuleSpec | Mapping[str, Any]) -> Rule:
     """The rule of a spec; a rule of one's own passes through, its choices checked."""
     if isinstance(rule, RuleSpec | Mapping):
         spec = rule_spec(rule)
         return MAKERS[type(spec)](spec)
+    if callable(getattr(rule, "choose", None)) and not isinstance(rule, type):
+        return OwnRule(rule)
     raise UnmaskError(
         f"{rule!r} is no unmasking rule; give a spec such as {{'kind': 'top_n', 'n': 2}}, or an object with a method "
         "choose(view)."

@@ -21,9 +21,6 @@ Writes = Sequence[tuple[int, int, float]]
 class Decider(Protocol):
     """Says what a forward makes known. The forward is counted already, nothing is written yet."""
 
-    score: ScoreName
-    """The score that it needs of predictions."""
-
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
         """Choose among the masked positions of a sub-block; must choose at least one."""
         ...
@@ -38,7 +35,7 @@ class Predicted:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.score = rule.score
+        self.score: ScoreName = getattr(rule, "score", "confidence")
 
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
         """Ask the rule; where it leaves steps idle their forwards, which could tell nothing new, are left out."""
@@ -62,8 +59,6 @@ class ForcedTokens:
 
     Two dtypes or policies can so be compared on exactly the same states.
     """
-
-    score: ScoreName = "confidence"
 
     def __init__(self, scripts: Mapping[int, Sequence[Sequence[tuple[int, int]]]]) -> None:
         self._steps = {index: iter(steps) for index, steps in scripts.items()}
@@ -98,8 +93,10 @@ def decider_of(rule: Any) -> Decider:
 class UnmaskingWriter:
     """The writer of a generation: asks what to write, writes it, and lets the sequence settle."""
 
-    def __init__(self, decider: Decider, on_settled: Callable[[SequenceState], None] | None = None) -> None:
-        self.decider = decider
+    def __init__(self, rule: Any, on_settled: Callable[[SequenceState], None] | None = None) -> None:
+        self.decider = decider_of(rule)
+        self.score: ScoreName = getattr(self.decider, "score", "confidence")
+        """What it needs of predictions beside tokens and confidences."""
         self.on_settled = on_settled
         """Called when a sequence's answer has grown; may finish the sequence (stop strings do)."""
 

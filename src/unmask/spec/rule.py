@@ -4,12 +4,13 @@ A new rule is one struct here, named in the union at the end; one class in `unma
 `MAKERS`; and one heading in docs/decoder.md.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.spec.build import shown, within
+from unmask.spec.build import build, shown, within
 from unmask.spec.own_code import own_code
 from unmask.spec.policy import TARGET
 
@@ -157,6 +158,13 @@ AnyRuleSpec = (
     | OverdueSpec
     | CustomRuleSpec
 )
+
+
+def rule_spec(values: AnyRuleSpec | Mapping[str, Any]) -> AnyRuleSpec:
+    """Validate a mapping such as {"kind": "top_n", "n": 2}; a spec passes through."""
+    if isinstance(values, RuleSpec):
+        return values
+    return build(AnyRuleSpec, dict(values), "Rule")  # type: ignore[arg-type]
 
 
 def check_threshold(threshold: float) -> None:
