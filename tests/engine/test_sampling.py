@@ -209,7 +209,7 @@ def exact_scores(logits: torch.Tensor, score: str) -> list[float]:
 def test_scores_are_those_of_double_precision(score: ScoreName, scale: float) -> None:
     logits = random_logits(scale)
     found = to_host(packed_predictions(logits.clone(), MASK, [], 0.0, 1.0, score), score)
-    for got, expected in zip(found.scores, exact_scores(logits, score), strict=True):
+    for got, expected in zip(found.scores or found.confidences, exact_scores(logits, score), strict=True):
         assert math.isclose(got, expected, rel_tol=2e-5, abs_tol=1e-9)
 
 
@@ -234,9 +234,9 @@ def test_a_sure_model_is_ranked_as_double_precision_ranks_it(score: ScoreName) -
     assert (rounded == 1).sum() >= 10, "ties in single precision, or this test shows nothing"
 
     found = to_host(packed_predictions(logits.clone(), MASK, [], 0.0, 1.0, score), score)
-    exact = exact_scores(logits, score)
-    assert ranked(found.scores) == ranked(exact)
-    assert ranked(found.scores) != ranked(rounded.tolist())
+    scores = found.scores or found.confidences
+    assert ranked(scores) == ranked(exact_scores(logits, score))
+    assert ranked(scores) != ranked(rounded.tolist())
 
 
 def test_draws_of_a_sure_model_are_ranked_too() -> None:

@@ -34,7 +34,7 @@ class Predictions:
     tokens: list[int]
     confidences: list[float]
     scores: Sequence[float] = ()
-    """What the unmasking rule reads of each position."""
+    """What the unmasking rule reads of each position; empty where that is the confidence."""
     logprobs: Sequence[dict[int, float]] = ()
     """For each position, the log probability of the tokens that were asked for (scoring asks)."""
 
@@ -181,9 +181,7 @@ def to_host(packed: Tensor, score: ScoreName = "confidence") -> Predictions:
     """Wait for the device, unpack, and finish in double precision what single precision would round."""
     tokens, doubts, *parts = packed.tolist()
     confidences = [1 / (1 + doubt) for doubt in doubts]
-    scores = (
-        [SCORES[score](*of_position) for of_position in zip(*parts, strict=True)] if parts else confidences
-    )
+    scores = [SCORES[score](*of_position) for of_position in zip(*parts, strict=True)]
     return Predictions([int(token) for token in tokens], confidences, scores)
 
 

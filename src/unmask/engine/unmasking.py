@@ -40,8 +40,9 @@ class Predicted:
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
         """Ask the rule; where it leaves steps idle their forwards, which could tell nothing new, are left out."""
         tokens, confidences = predictions.tokens, predictions.confidences
+        scores, size = predictions.scores or confidences, len(sequence.sub_block)
         for _ in range(MOST_STEPS):
-            view = RuleView(sequence.rule_steps - 1, len(sequence.sub_block), predictions.scores)
+            view = RuleView(sequence.rule_steps - 1, size, scores)
             if chosen := self.rule.choose(view):
                 return [(positions[index], tokens[index], confidences[index]) for index in chosen]
             sequence.rule_steps += 1

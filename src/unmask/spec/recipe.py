@@ -114,7 +114,7 @@ class GridSpec(Part, frozen=True, kw_only=True):
     name: str
     """A template of the axes' fields: `k{k}_{layers}`."""
     axes: dict[str, tuple[Any, ...]]
-    """Values of fields of the policy, or of decode settings: `decode.threshold`."""
+    """Values of fields of the policy, or of decode settings: `decode.threshold`, `decode.rule`."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
     decode: dict[str, Any] = {}
 
@@ -375,11 +375,16 @@ def _named(template: str, fields: dict[str, Any]) -> str:
         for _, field, form, _ in Formatter().parse(template):
             if field is not None and (field not in fields or not FIELD_FORM.fullmatch(form or "")):
                 raise ValueError(f"{{{field}{':' if form else ''}{shown(form)[1:-1]}}}")
-        return template.format(**fields)
+        return template.format(**{field: _in_a_name(value) for field, value in fields.items()})
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UnmaskError(
             f"The grid's name {shown(template)} cannot be filled in ({error}); it may use {', '.join(fields)}."
         ) from None
+
+
+def _in_a_name(value: Any) -> Any:
+    """A value as a grid's name shows it: a table, such as that of a rule, by its values."""
+    return "_".join(map(str, value.values())) if isinstance(value, dict) else value
 
 
 def recipe_file(path: Path) -> Path:
