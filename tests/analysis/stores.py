@@ -10,7 +10,14 @@ from sweeps import PROVENANCE, SHAPE, TASK, clean, decode, policy, write
 from unmask.analysis.table import ConfigurationResult, Table
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import Member, write_experiment
-from unmask.store.result import AccuracyResult, Conditions, Environment, TimedConfiguration, TimingResult
+from unmask.store.result import (
+    AccuracyResult,
+    Conditions,
+    Environment,
+    SharedWork,
+    TimedConfiguration,
+    TimingResult,
+)
 
 NAMES = ("k1_first", "k1_middle", "k2_first", "k2_last", "k3_first")
 RECIPE = """
@@ -102,6 +109,7 @@ def result_of(run: RunFolder, entry: ConfigurationResult, attempt: str) -> Accur
         "rows": entry.rows,
         "rows_of_the_set": entry.rows,
         "effect": msgspec.to_builtins(entry.effect),
+        "shared": {"generation": {"positions": 64, "flops": 4000, "forwards": 7}},
         "answers": {
             "sha256": entry.answers,
             "count": entry.rows,
@@ -131,6 +139,7 @@ def timing_result(run: RunFolder, table: Table) -> TimingResult:
             tokens_per_second=one.tokens_per_second,
             speedup=one.speedup,
             effect=one.effect["generation"],
+            shared=SharedWork(positions=32, flops=2000, forwards=3),
             answers_sha256=one.answers,
         )
         for one in table.timings

@@ -14,6 +14,7 @@ from unmask.analysis.likeness import (
     acts,
     alike,
     behaviour,
+    flops,
     reuse_fraction,
     spec_of,
     subset_axis,
@@ -26,6 +27,7 @@ from unmask.analysis.table import ConfigurationResult, Planned, experiment_table
 from unmask.errors import UnmaskError
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
+from unmask.store.result import SharedWork
 
 
 def test_an_experiment_becomes_a_table(tmp_path: Path) -> None:
@@ -51,6 +53,19 @@ def test_an_experiment_becomes_a_table(tmp_path: Path) -> None:
     assert found.samples is not None
     assert found.samples.is_file()
     assert reuse_fraction(found) == pytest.approx(reuse_fraction(expected) or 0)
+    assert flops(found) == expected.effect["generation"].flops - 4000
+    timing = table.timing("sweep", "k2_last")
+    assert timing is not None
+    assert flops(timing) == timing.effect["generation"].flops - 2000
+
+
+def test_what_was_taken_over_is_not_computed(tmp_path: Path) -> None:
+    """Two configurations with the same ledgers, half of whose work one of them took over."""
+    _, made = filled(tmp_path)
+    control = made.entries[0]
+    whole = control.effect["generation"].flops
+    taking = replace(control, shared={"generation": SharedWork(positions=1, flops=whole // 2, forwards=1)})
+    assert work_ratio(control, taking) == pytest.approx(0.5)
 
 
 def test_timings_are_taken_over_round_by_round(tmp_path: Path) -> None:

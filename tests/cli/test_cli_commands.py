@@ -54,7 +54,8 @@ def test_every_option_is_explained(name: str):
 def test_no_arguments_print_the_help(run: Run):
     result = run()
     assert result.exit_code == 0
-    assert "Commands:" in result.stdout
+    sections = [line[:-1] for line in result.stdout.splitlines() if line.endswith(":") and line[0] != " "]
+    assert sections == ["Options", "Models", "Experiments", "Results", "Machine"]
 
 
 def test_version(run: Run):

@@ -7,7 +7,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from cli_cases import CONTEXT, Run
+from cli_cases import CONTEXT, Run, error_line
 
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.memory import PROCESS_BYTES, buffer_bytes, kv_bytes, weight_bytes
@@ -125,3 +125,37 @@ def test_a_local_folder_without_weights_cannot_be_run(run: Run, spoiled: Path):
     given = facts(run, spoiled, exit_code=2)
     assert given["weights"] == "missing"
     assert "model.safetensors is missing" in str(given["reason"])
+
+
+def no_network(*_: Any, **__: Any) -> str:
+    raise AssertionError("the hub was asked")
+
+
+def test_a_published_checkpoint_is_known_without_a_network(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", no_network)
+    told = facts(run, "Efficient-Large-Model/Fast_dLLM_v2_7B")
+    assert (told["parameters"], told["block_size"], told["usable"]) == (7_615_616_512, 32, True)
+    assert told["weights"] == "not downloaded"
+    lines = run("info", "Efficient-Large-Model/Fast_dLLM_v2_7B").stdout
+    assert "known: not from its files but from facts that ship with Unmask" in lines
+    too_long = facts(run, "Efficient-Large-Model/Fast_dLLM_v2_7B", "--length", 40_000, exit_code=2)
+    assert "exceeds the context of 32768 tokens" in str(too_long["reason"])
+
+
+@pytest.mark.parametrize("name", ["GSAI-ML/LLaDA-8B-Instruct", "Dream-org/Dream-v0-Instruct-7B"])
+def test_a_published_checkpoint_that_cannot_be_loaded_yet_is_refused_in_one_line(
+    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", no_network)
+    line = error_line(run("info", name))
+    assert line.startswith(f"{name} (published config): architecture ")
+    assert "cannot be run" in line
+    assert "parameters." in line
+
+
+def test_files_in_the_cache_come_before_published_facts(
+    run: Run, text_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_, **__: str(text_model))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(text_model))
+    assert facts(run, "Efficient-Large-Model/Fast_dLLM_v2_7B")["parameters"] == 32_160

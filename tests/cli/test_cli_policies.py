@@ -124,6 +124,19 @@ def test_ceilings_name_dead_and_equal_policies(run: Run, bare_model: Path):
     assert "Equal by construction" in table.stdout
 
 
+def test_ceilings_of_a_published_checkpoint_need_no_network(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = "Efficient-Large-Model/Fast_dLLM_v2_7B"
+    result = run("ceiling", "layer_reuse:k=3,layers=middle", "--model", model, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["layers"] == 28
+    assert 1.1 < document["ceilings"][0]["speedup"] < 1.4
+    assert "is no local folder" in error_line(run("ceiling", "trim", "--model", "org/unheard-of"))
+
+
 def test_ceiling_refuses_half_a_device(run: Run, bare_model: Path):
     assert "both" in error_line(run("ceiling", "trim", "--model", bare_model, "--flops", "1e12"))
 

@@ -125,7 +125,6 @@ SPOILED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "is missing or does not cover the recipe; fetch and lock its checkpoint and data",
     ),
     "another model": (TEXT, lambda folder: write_hub(folder), "does not cover the recipe"),
-    "another task": (TEXT, missing_task, "with `unmask prepare "),
     "lock cut short": (TEXT, broken_lock, "cannot be read as a lock"),
     "lock of another kind": (TEXT, foreign_lock, "unknown field `colour`"),
     "recipe cut short": (
@@ -144,6 +143,14 @@ SPOILED: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "recipe.toml: Expected `int` >= 1 - at `$.tasks[0].limit`",
     ),
 }
+
+
+def test_what_is_not_locked_can_be_planned_and_not_run(run: Run, tmp_path: Path, store: Store) -> None:
+    folder = write_recipe(tmp_path / "spoiled", TEXT)
+    missing_task(folder)
+    assert "Not locked yet" in run("plan", folder).stdout
+    assert f"with `unmask prepare {folder}`" in error_line(run("run", folder))
+    assert not store.root.exists()
 
 
 def write_hub(folder: Path) -> None:

@@ -45,13 +45,15 @@ def test_plan_shows_runs_ceilings_controls_and_samples(run: Run, recipe: Path, s
     result = run("plan", recipe)
     assert result.exit_code == 0
     assert lines_with(result, "k1_first", "never acts", "done")
-    assert lines_with(result, "k2_last", "x", "missing")
-    assert lines_with(result, "timing: 5 configurations, 2 prompts, 3 rounds", "missing")
+    assert lines_with(result, "k2_last", "7.00", "missing")
+    assert "Rows: unmask_arith 4." in result.stdout
+    assert "Timing of unmask_arith: 5 configurations, 2 prompts, 3 rounds; missing." in result.stdout
     assert "6 runs: 1 done, 5 missing." in result.stdout
     said = " ".join(result.stdout.split())
     assert (
-        "To do: 5 runs, about 8.0 s one after the other, by 1 earlier run of the same tasks on this machine; "
-        "not counted: 1 without a comparable earlier run." in said
+        "To do: 5 runs, about 8.0 s one after the other, by 1 earlier run of the same tasks on this machine (1 run by "
+        "those with other decode settings, which take other steps); not counted: 1 without a comparable earlier run."
+        in said
     )
     assert "Equal by construction (controls): k1_first, k1_last." in result.stdout
     assert "Equal by construction (controls): k2_first, k2_last." in result.stdout
@@ -77,7 +79,10 @@ def test_plan_as_a_document(run: Run, recipe: Path, store: Store) -> None:
     }
     assert told["to_do"] == 4
     assert told["expected_seconds"] == 8.0
-    assert told["expected_by"] == "1 earlier run of the same tasks on this machine"
+    assert told["expected_by"] == (
+        "1 earlier run of the same tasks on this machine (1 run by those with other decode settings, which take other "
+        "steps)"
+    )
     assert {one["configuration"]: one["expected_seconds"] for one in told["runs"]} == {
         **dict.fromkeys(("k1_last", "k2_first", "k2_last", "t0.7"), 2.0),
         **dict.fromkeys(("k1_first", "timing")),
@@ -216,7 +221,7 @@ def test_a_failed_run_is_told_and_waits_for_leave(
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 1
     retried = run("run", recipe, "--retry-failed")
     assert retried.exit_code == 0
-    assert "1 runs on" in retried.stdout
+    assert "1 run on" in retried.stdout
     assert "6 done" in retried.stdout
     assert "Predicted 2.0 s of work, took 2.0 s." in retried.stdout
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 2
@@ -277,7 +282,7 @@ def test_two_names_of_one_run_are_executed_once(
     text = TEXT + '\n[[configurations]]\nname = "again"\ndecode = { threshold = 0.7 }\n'
     recipe = write_recipe(tmp_path / "twice", text)
     result = run("run", recipe, "--config", "t0.7", "--config", "again")
-    assert "1 runs on" in result.stdout
+    assert "1 run on" in result.stdout
     assert lines_with(result, "again", "75.0 (", "done")
     assert lines_with(result, "t0.7", "75.0 (", "done")
     assert len(folder_of(store, recipe, "again").attempts()) == 1

@@ -123,6 +123,10 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
     assert result["environment"]["threads"] == 1
     assert result["environment"]["batch_size"] == 1
     assert set(result["environment"]["layouts"]) == {"qkv", "attention_out", "gate_up", "down", "head"}
+    outside = result["speed"]["seconds_outside_the_clock"]
+    assert set(outside) == {"tasks", "loading", "tokenising", "prompts_and_checking"}
+    assert 0 < sum(outside.values()) < result["seconds"]
+    assert outside["loading"] > 0
     attempt = folder.attempts()[0]
     samples = list(attempt.samples())
     assert [one.id for one in samples] == [f"unmask_arith/{number}" for number in range(ROWS)]

@@ -263,7 +263,7 @@ def test_cancel_stops_a_worker_of_this_machine(run: Run, recipe: Path, store: St
         while state_of(busy).status != "running":
             assert worker.poll() is None
         result = run("cancel", busy.id)
-        assert result.stdout == "0 jobs cancelled, 1 workers on this machine stopped.\n"
+        assert result.stdout == "0 jobs cancelled, 1 worker on this machine stopped.\n"
         assert worker.wait(timeout=30) != 0
     assert state_of(busy).status == "interrupted"
     assert run("cancel", busy.id).stdout == "0 jobs cancelled, 0 workers on this machine stopped.\n"

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import torch
 
 from unmask.cost import Ledger, Sharing, Work
 from unmask.engine.events import Finished, Generation, StepEvent
 from unmask.engine.score import Score, Scores
 from unmask.engine.step_plan import FULL, Kind
-from unmask.evaluation.clock import MachineState, Meter
+from unmask.evaluation.clock import MachineState, Meter, waiting_for
 
 IDLE, HOT = "0x0000000000000001", "0x0000000000000021"
 
@@ -63,6 +64,61 @@ def test_only_the_wait_for_events_is_inside_the_clock() -> None:
     assert summary["tokens_per_second"] == 4 / 6
     assert summary["tokens_per_decode_second"] == 4 / 3
     assert summary["tokens_per_forward"] == 2
+
+
+class Device:
+    """Takes work at once and does it later: what it was given is done when somebody waits for it."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.queued = 0.0
+
+    def give(self, seconds: float) -> None:
+        self.queued += seconds
+
+    def wait(self) -> None:
+        self.clock.work(self.queued)
+        self.queued = 0.0
+
+
+def decoding_on(device: Device) -> Iterator[StepEvent | Finished]:
+    """A prefill of 3 seconds of which no token is read, a step of 2 whose tokens are read, and a commit of 1."""
+    device.give(3)
+    yield StepEvent(0, Kind.PREFILL, FULL, 0, (), (), ())
+    device.give(2)
+    device.wait()
+    yield StepEvent(0, Kind.BLOCK, FULL, 1, (32, 33), (5, 6), (0.9, 0.9))
+    device.give(1)
+    yield Finished(0, Generation([5, 6], "ab", "length", ledger("prefill", "block"), 1, Sharing()))
+
+
+def test_a_device_that_works_on_is_waited_for_where_the_clock_is_read() -> None:
+    clock = FakeClock()
+    device = Device(clock)
+    meter = Meter(clock, device.wait)
+    for _ in meter.timed(decoding_on(device)):
+        clock.work(50)
+    assert (meter.decoding.prefill_seconds, meter.decoding.decode_seconds) == (3, 3)
+
+    def score() -> Scores:
+        device.give(4)
+        return Scores([Score(-1.0, True, 0)], [ledger("block")], [Sharing()], None)
+
+    device.give(10)
+    meter.scored(score, tokens=1)
+    assert meter.scoring.seconds == 4
+    with meter.phase("loading"):
+        device.give(6)
+    assert meter.phases == {"loading": 6}
+
+
+def test_every_kind_of_device_is_waited_for_in_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[object] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append("mps"))
+    for name in ("cuda:1", "mps", "cpu"):
+        waiting_for(torch.device(name))()
+    assert waited == [torch.device("cuda:1"), "mps"]
 
 
 def test_other_phases_are_told_apart_even_when_they_fail() -> None:

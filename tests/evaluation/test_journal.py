@@ -105,6 +105,40 @@ def test_generation_goes_on_where_it_was_cut_off(model: Any, after: int, batch_s
     assert len(second.lines) == 5 - after
 
 
+def alike() -> list[Any]:
+    """Questions whose first blocks are the same."""
+    from text_model import asked
+
+    beginning = "An example that all of them begin with, long enough for several blocks of tokens. " * 2
+    return [asked(f"{beginning}Question {place}: why?", **SHORT) for place in range(3)]
+
+
+def test_what_was_shared_is_counted_beside_the_work_and_written_down(model: Any) -> None:
+    from unmask.cost import Work, price_of
+
+    size = model.config.block_size
+
+    def ask(lm: Any) -> None:
+        lm.generate_until(alike(), disable_tqdm=True)
+
+    disk = Disk()
+    whole, alone = make(model, disk.journal()), make(model)
+    ask(whole)
+    for each in alike():
+        alone.generate_until([each], disable_tqdm=True)
+    found = whole.proof.shared()["generation"]
+    blocks = found.positions // 2 // size
+    assert blocks >= 2
+    taken = Work("prefill", blocks * size, size * size * blocks * (blocks + 1) // 2, 0)
+    assert found.flops == 2 * price_of(taken, model.config.shape, 4).flops
+    assert found.forwards > 0
+    assert whole.proof.of() == alone.proof.of()
+    assert (alone.proof.shared()["generation"].flops, alone.proof.shared()["generation"].forwards) == (0, 0)
+    again = make(model, Disk(0).journal(disk))
+    ask(again)
+    assert again.proof.shared() == whole.proof.shared()
+
+
 def test_answers_that_were_taken_over_are_in_no_speed(model: Any) -> None:
     whole = make(model)
     generate(whole)

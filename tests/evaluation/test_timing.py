@@ -120,6 +120,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
     """Configurations whose rounds take what the test says, the warm-up a hundred seconds."""
     from unmask.cost.work_sums import WorkSums
     from unmask.evaluation import timing
+    from unmask.store.result import SharedWork
 
     def runner(path: str, lm: Any, requests: Any, settings: Any, task: Any) -> Any:
         k = settings["policy"]["k"]
@@ -131,7 +132,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, seconds: dict[int, list[float]], a
             meter.decoding.decode_seconds = next(rounds)
             effect = WorkSums(2)
             effect.kinds["block"].forwards = 10
-            return next(given), effect
+            return timing.Answered(next(given), effect, SharedWork())
 
         return once
 
@@ -150,6 +151,48 @@ def test_speed_ups_are_ratios_of_the_time_for_a_token_within_a_round(
     assert found["k2"].seconds == [2.0, 4.0, 3.0]
     assert found["k2"].tokens_per_second == 10.0
     assert (found["k2"].interval.low, found["k2"].interval.high) == (7.5, 15.0)
+
+
+def test_a_prompt_without_text_is_timed_as_it_is_evaluated(model: Any) -> None:
+    from text_model import asked
+
+    from unmask.evaluation import timing
+    from unmask.evaluation.clock import Meter
+    from unmask.evaluation.lm import UnmaskLM
+
+    lm = UnmaskLM(engine=model)
+    requests = [asked("", max_gen_toks=5), asked("One", max_gen_toks=5)]
+    settings = {"policy": {"kind": "full"}, "decode": {}, "generation": {}}
+    meter = Meter()
+    timing._runner("generation", lm, requests, settings, {})(meter)
+    lm.generate_until(requests, disable_tqdm=True)
+    assert (meter.decoding.requests, meter.decoding.tokens) == (2, lm.meter.decoding.tokens)
+    with pytest.raises(UnmaskError, match="has 5000 tokens but the model's context"):
+        timing._runner("generation", lm, [asked("x" * 5000)], settings, {})
+
+
+def test_the_device_is_waited_for_in_warm_up_and_rounds(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unmask.evaluation import clock, lm, timing
+
+    waits: list[str] = []
+    for module in (timing, lm):
+        monkeypatch.setattr(module, "waiting_for", lambda device: lambda: waits.append(device.type))
+    scripted(monkeypatch, {1: [1.0], 2: [1.0], 3: [1.0]})
+    made: list[Any] = []
+    real = timing._timed
+    monkeypatch.setattr(
+        timing,
+        "_timed",
+        lambda name, configuration, meter: made.append(meter) or real(name, configuration, meter),
+    )
+    time_all(model, "unmask_arith", 1)
+    assert waits[:2] == ["cpu", "cpu"]
+    for meter in [*made, lm.UnmaskLM(engine=model).meter]:
+        assert isinstance(meter, clock.Meter)
+        before = len(waits)
+        meter.now()
+        assert len(waits) == before + 1
+    assert len(made) == 3
 
 
 def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ SMALL = {"gpus": 1, "gpu_type": "rtx_6000", "cpus": 1, "memory_gb": 1, "minutes"
 
 
 def submit_all(jobs: list[WorkerCommand], folder: Path, **resources: Any) -> list[Submitted]:
-    chunks = list(submit(jobs, folder, {**SMALL, **resources}, name="light"))
+    chunks = list(submit(jobs, folder, {**SMALL, **resources}, lambda _commands: "light"))
     return [submitted for chunk in chunks for submitted in chunk]
 
 

@@ -13,7 +13,9 @@ from light_jobs import answered, light_job, light_jobs, result, script_job, seen
 from slurm_lab import SlurmLab
 
 from unmask.errors import UnmaskError
-from unmask.launch import WorkerCommand, cancel, job_states
+from unmask.launch import WorkerCommand, cancel, job_states, submit
+from unmask.launch.queue_state import jobs_named
+from unmask.launch.slurm import last_words, output_of
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -97,6 +99,31 @@ def test_cancelled_failed_and_unknown_jobs_are_told_apart(slurm: SlurmLab, tmp_p
     assert job_states(["999999", "999999_3"]).popitem()[1].phase == "vanished"
     assert not endless.done
     wait_until(lambda: pid not in [process.pid for process in slurm.processes()], "the worker to end")
+
+
+def test_the_end_of_a_worker_that_never_began_is_the_last_word_of_its_job(
+    slurm: SlurmLab, tmp_path: Path
+) -> None:
+    failing = script_job(tmp_path / "failing", "import nothing_of_this_name")
+    (submitted,) = submit_all([failing], tmp_path / "slurm")
+    wait_for_end([submitted])
+    words = last_words(output_of(tmp_path / "slurm", submitted.job_id))
+    assert words == "ModuleNotFoundError: No module named 'nothing_of_this_name'"
+    dying = submit_all(light_jobs(tmp_path, 2), tmp_path / "slurm", setup=["no-such-program || exit 1"])
+    wait_for_end(dying)
+    for each in dying:
+        assert "no-such-program: command not found" in last_words(output_of(tmp_path / "slurm", each.job_id))
+
+
+def test_jobs_are_found_by_their_name(slurm: SlurmLab, tmp_path: Path) -> None:
+    folder, held = tmp_path / "slurm", {"gpus": 1, "sbatch": {"hold": True}}
+    names = iter(["an_array-0a1b", "single-2c3d"])
+    commands = light_jobs(tmp_path, 10)
+    array, single = submit(commands, folder, held, lambda _commands: next(names))
+    ids_by_name = {"an_array-0a1b": array[0].job_id.split("_")[0], "single-2c3d": single[0].job_id}
+    assert jobs_named([*ids_by_name, "nobody"]) == ids_by_name
+    assert jobs_named(["nobody"]) == {}
+    cancel([each.job_id for each in (*array, *single)])
 
 
 def test_arrays_are_cut_to_the_clusters_limit_and_follow_each_other(slurm: SlurmLab, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_the_text_of_a_batch_file(tmp_path: Path, fake_cluster: Path) -> None:
     commands = light_jobs(tmp_path / "runs", 3)
     resources = {"gpus": 1, "gpu_type": "rtx_6000", "cpus": 4, "memory_gb": 32, "minutes": 60, "parallel": 2}
     more = {"account": "mine", "partition": "gpu", "setup": ["module load cuda"], "sbatch": {"nice": 5}}
-    (array,) = submit(commands, tmp_path / "slurm", {**resources, **more}, name="sweep")
+    (array,) = submit(commands, tmp_path / "slurm", {**resources, **more}, lambda _commands: "sweep")
     assert [each.job_id for each in array] == ["17_0", "17_1", "17_2"]
     text = fake_cluster.read_text()
     for path, word in (

@@ -36,11 +36,35 @@ minutes = 10
 """
 
 
-def unmask(*arguments: str) -> str:
+def unmask(*arguments: str, code: int = 0) -> str:
     command = [sys.executable, "-m", "unmask", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
+
+
+DYING = RECIPE.replace("minutes = 10", 'minutes = 10\nsetup = ["module load cuda || exit 1"]')
+
+
+def test_a_sweep_whose_jobs_die_in_their_set_up_says_why_and_is_not_submitted_again(
+    slurm: SlurmLab, tmp_path: Path
+) -> None:
+    recipe, store = tmp_path / "recipe.toml", tmp_path / "store"
+    recipe.write_text(DYING)
+    run = ("run", str(recipe), "--on", "slurm", "--store", str(store))
+    assert re.search(r"2 runs submitted as job \d+", unmask(*run))
+    wait_until(lambda: all(one["status"] == "failed" for one in states(store).values()), "the end", 60)
+    for one in states(store).values():
+        assert re.match(
+            r"job \d+_\d ended \(FAILED\) before its worker began: .*module: command", one["reason"]
+        )
+        assert "module: command not found" in unmask("logs", one["id"], "--store", str(store))
+    again = unmask(*run, code=1)
+    assert "submitted" not in again
+    assert again.count("module: command not found") == 2
+    recipe.write_text(RECIPE)
+    assert "2 runs submitted" in unmask(*run, "--retry-failed")
+    unmask("cancel", "on_slurm", "--store", str(store))
 
 
 def states(store: Path) -> dict[str, dict[str, Any]]:

@@ -13,9 +13,9 @@ from store_cases import done, identity
 from unmask.errors import UnmaskError
 from unmask.store import Store, run_id
 from unmask.store.experiments import (
+    AnnouncedJobs,
     Experiment,
     Member,
-    append_jobs,
     experiment_names,
     read_experiment,
     read_jobs,
@@ -130,25 +130,30 @@ def test_a_damaged_experiment_says_that_no_result_is_lost(store: Store, tmp_path
         read_experiment(store, "mine")
 
 
+def submit(store: Store, **jobs: str) -> None:
+    """Write down that these runs were submitted as these jobs."""
+    AnnouncedJobs.announce(store, "mine", jobs).confirm(jobs.values())
+
+
 def test_jobs_are_appended_and_a_torn_line_costs_only_itself(store: Store) -> None:
     assert list(read_jobs(store, "mine")) == []
-    append_jobs(store, "mine", [{"job": "1_0", "run": "a"}, {"job": "1_1", "run": "b"}])
+    submit(store, a="1_0", b="1_1")
     (torn,) = (store.root / "experiments/mine/jobs").iterdir()
     with torn.open("ab") as stream:
         stream.write(b'{"job": "2_0", "ru')
-    append_jobs(store, "mine", [{"job": "3_0", "run": "c"}])
+    submit(store, c="3_0")
     assert [job["job"] for job in read_jobs(store, "mine")] == ["1_0", "1_1", "3_0"]
 
 
 def test_jobs_of_an_older_store_come_first(store: Store) -> None:
-    append_jobs(store, "mine", [{"job": "2", "run": "a"}])
+    submit(store, a="2")
     (store.root / "experiments/mine/jobs.jsonl").write_text('{"job": "1", "run": "a"}\n')
     assert [job["job"] for job in read_jobs(store, "mine")] == ["1", "2"]
 
 
 def test_a_writer_that_fails_takes_no_line_of_another_with_it(store: Store) -> None:
     begun, others_wrote = Event(), Event()
-    append_jobs(store, "mine", [{"job": "1", "run": "a"}])
+    submit(store, a="1")
     failing = Process(target=_fail_to_append, args=(store.root, begun, others_wrote))
     failing.start()
     assert begun.wait(30)
@@ -177,12 +182,12 @@ def _fail_to_append(root: Path, begun: EventType, others_wrote: EventType) -> No
 
     os.fsync = full
     with pytest.raises(UnmaskError, match="disk or quota is full"):
-        append_jobs(Store(root), "mine", [{"job": "5", "run": "b"}])
+        submit(Store(root), b="5")
 
 
 def _append_some(root: Path, writer: int) -> None:
     for call in range(10):
-        append_jobs(Store(root), "mine", [{"job": f"{writer}_{call}", "run": "c"}])
+        submit(Store(root), c=f"{writer}_{call}")
 
 
 def test_an_edit_keeps_the_runs_that_the_text_still_describes(store: Store, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ written.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -17,7 +17,9 @@ from unmask.analysis.likeness import spec_of
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
+from unmask.engine.policy import no_step_to_reuse
 from unmask.errors import UnmaskError
+from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
@@ -33,6 +35,9 @@ PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
+SCORED_BY = ("sub_block_size", "block_size", "block_cache")
+"""Decode settings that scores depend on."""
+GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
 
@@ -104,11 +109,51 @@ def _pattern(mean: float) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCounts:
+    """How many positions the denoising steps of some decode settings make known, and how that is known."""
+
+    unmasked: tuple[int, ...]
+    leftmost: tuple[bool, ...]
+    known_by: str
+
+    @classmethod
+    def of_mean(cls, tokens_a_step: float, known_by: str) -> "StepCounts":
+        """Steps that make known so many positions on average."""
+        return cls(_pattern(tokens_a_step), (True,), known_by)
+
+    @property
+    def mean(self) -> float:
+        """Tokens a step."""
+        return sum(self.unmasked) / len(self.unmasked)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Configurations that can make no difference on a task."""
+
+    task: str
+    configurations: list[str]
+    fate: str
+    """In two words: `Cannot act` of policies, `Nothing new` of settings that do not matter there."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outlook:
     """What is known before the first run."""
 
     ceilings: dict[str, Ceiling]
-    """By configuration; those of policies that cannot be rehearsed are left out."""
+    """By configuration, against full compute: at equal steps, or with the steps that are known of both settings."""
+    tokens_a_step: dict[str, float]
+    """By configuration: how many tokens a denoising step makes known, where that is known."""
+    steps_known_by: list[str]
+    """The earlier runs and traces that it is known by."""
+    other_settings: list[str]
+    """Configurations with other decode settings than the control's, which take other steps."""
+    unpriced: list[str]
+    """Those of them whose steps, or whose control's, are not known: what these settings save or cost is unknown."""
+    idle: list[Idle]
+    """Tasks on which a policy cannot act or decode settings do not matter."""
     equal: list[list[str]]
     """Configurations that cannot differ by construction."""
     beyond: str | None
@@ -119,36 +164,64 @@ class Outlook:
     """Operations of one answer of the rehearsed length, by configuration."""
 
 
-def outlook(recipe: Recipe, lock: Lock, device: str | None = None) -> Outlook:
-    """Judge a recipe by arithmetic alone: on a device's roofline or, without a GPU, by the work that is skipped."""
-    device = device or (GPU if recipe.resources.gpus else None)
+def outlook(
+    recipe: Recipe, lock: Lock, device: str | None = None, steps: Mapping[str, StepCounts] | None = None
+) -> Outlook:
+    """Judge a recipe by arithmetic alone: on a device's roofline or, without a GPU, by the work that is skipped.
+
+    `steps` says, by configuration, what is known of the steps that its decode settings take.
+    """
+    device, known = device or (GPU if recipe.resources.gpus else None), steps or {}
     shape = ModelShape.of(lock.shape)
     configurations = recipe.expanded()
+    scripts = {each.name: _script_of(recipe, each, lock, known) for each in configurations}
+    control = next(each for each in configurations if each.name == recipe.control)
+    usual = lock.decoded(recipe.decode_of(control))
+    others = [each.name for each in configurations if lock.decoded(recipe.decode_of(each)) != usual]
+    unpriced = [name for name in others if name not in known or control.name not in known]
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
     for configuration in configurations:
-        script = script_of(lock.decoded(recipe.decode_of(configuration)))
+        name = configuration.name
+        script = scripts[name]
+        against = script if name in unpriced else replace(scripts[control.name], new_tokens=script.new_tokens)
         try:
             spec = policy_spec(configuration.policy)
-            ceilings[configuration.name] = _ceiling(spec, shape, device, script)
+            ceilings[name] = _ceiling(spec, shape, device, script, against)
             ledger = rehearse(make_policy(spec, shape.layers), shape.layers, script)
         except UnmaskError as error:
-            raise UnmaskError(f"Configuration {configuration.name}: {error}") from None
-        flops[configuration.name] = total_price(ledger, shape, 2).flops
+            raise UnmaskError(f"Configuration {name}: {error}") from None
+        flops[name] = total_price(ledger, shape, 2).flops
+    idle = _idle(recipe, configurations, lock)
     return Outlook(
-        ceilings,
-        _equal(recipe, configurations, lock),
-        _beyond(recipe, ceilings, device),
-        _samples(recipe),
-        flops,
+        ceilings=ceilings,
+        tokens_a_step={name: counts.mean for name, counts in known.items()},
+        steps_known_by=list(dict.fromkeys(counts.known_by for counts in known.values())),
+        other_settings=others,
+        unpriced=unpriced,
+        idle=idle,
+        equal=_equal(recipe, configurations, lock),
+        beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
+        samples_needed=_samples(recipe),
+        flops=flops,
     )
 
 
-def _ceiling(spec: AnyPolicySpec, shape: ModelShape, device: str | None, script: Script) -> Ceiling:
+def _ceiling(
+    spec: AnyPolicySpec, shape: ModelShape, device: str | None, script: Script, against: Script
+) -> Ceiling:
     if device:
-        return ceiling_of(spec, shape, DEVICES[device], script)
-    ceiling = ceiling_of(spec, shape, ANY, script)
+        return ceiling_of(spec, shape, DEVICES[device], script, against)
+    ceiling = ceiling_of(spec, shape, ANY, script, against)
     return replace(ceiling, speedup=_speedup_by_work(ceiling))
+
+
+def _script_of(
+    recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
+) -> Script:
+    script = script_of(lock.decoded(recipe.decode_of(configuration)))
+    counts = known.get(configuration.name)
+    return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
 
 def script_of(decode: ResolvedSpec) -> Script:
@@ -168,6 +241,67 @@ def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) 
         key = msgspec.json.encode(decode), canonical(policy_spec(configuration.policy), lock.shape["layers"])
         groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
+    """Runs that can be told beforehand to bring nothing new, by task."""
+    awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
+    copies = _copies_in_scores(recipe, configurations, lock)
+    idle = []
+    for task in recipe.tasks:
+        if not is_scored(task.name):
+            continue
+        if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
+            idle.append(Idle(task.name, awake, "Cannot act", reason))
+        if copies:
+            idle.append(Idle(task.name, copies, "Nothing new", GIVEN))
+    return idle
+
+
+def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
+    """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
+    first: dict[object, ResolvedSpec] = {}
+    copies = []
+    for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
+        decode = lock.decoded(recipe.decode_of(each))
+        settings = tuple(getattr(decode, name) for name in SCORED_BY)
+        meaning = settings, canonical(policy_spec(each.policy), lock.shape["layers"])
+        if first.setdefault(meaning, decode) != decode:
+            copies.append(each.name)
+    return copies
+
+
+def is_scored(task: str) -> bool:
+    """Whether a task's choices are scored; None of them is generated."""
+    return None not in _choices(task)
+
+
+def _choices(task: str) -> set[str | None]:
+    """What is scored in the tasks of a name; None for what is generated, or not known to this version."""
+    try:
+        return {source.choices for source in members_of(task)}
+    except (KeyError, UnmaskError):
+        return {None}
+
+
+def _scored_alike(recipe: Recipe, configuration: ConfigurationSpec, layers: int) -> object:
+    """Equal for two configurations only when they must score alike: tokens are given, so no threshold chooses them."""
+    decode = recipe.decode_of(configuration)
+    settings = {name: getattr(decode, name) for name in SCORED_BY}
+    return settings, canonical(policy_spec(configuration.policy), layers)
+
+
+def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
+    success = recipe.success
+    if success is None or success.confirm.speedup < 1:
+        return None
+    names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
+    for part in idle:
+        if part.task == success.task and names <= set(part.configurations):
+            return (
+                f"No candidate can be faster on {part.task}: {part.reason}. No run can confirm the criterion."
+            )
+    return None
 
 
 def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None) -> str | None:

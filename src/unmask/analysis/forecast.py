@@ -1,4 +1,4 @@
-"""How long runs will take, by what earlier runs of the same checkpoint and task took on such a machine.
+"""What earlier runs of the same checkpoint and task say of those to come: how long they take, and how many steps.
 
 A canary's runs count as earlier runs. Without any the answer is that nothing is known. Nothing is run or written here.
 """
@@ -11,7 +11,11 @@ from typing import Any
 
 import msgspec
 
-from unmask.spec.lock import Lock
+from unmask.analysis.ceilings import StepCounts
+from unmask.analysis.words import counted
+from unmask.errors import UnmaskError
+from unmask.spec import known_policy
+from unmask.spec.lock import Lock, Outline
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked
 from unmask.store.index import IndexRecord, records
@@ -46,21 +50,84 @@ def forecast(recipe: Recipe, lock: Lock, runs: Sequence[PlannedRun], store: Stor
     comparable = [
         record
         for record in records(store)
-        if record.weights == lock.weights and record.seconds and _on_such_a_machine(record, recipe)
+        if record.seconds and _on_such_a_machine(record, recipe) and _is_of_the_model(record, lock, store)
     ]
     comparable.sort(key=lambda record: record.finished or "", reverse=True)
     seconds: dict[str, float] = {}
     used: set[str] = set()
+    by_others = 0
     for run in runs:
         earlier = _closest(run, [record for record in comparable if _is_comparable(record, run)])[:RECENT]
         if earlier:
             used |= {record.id for record in earlier}
+            by_others += not _has_its_settings(earlier[0], run)
             seconds[run_id(run.identity)] = median(_scaled(record, run, lock, store) for record in earlier)
     if not seconds:
         return None
     place = "on GPUs" if recipe.resources.gpus else "on this machine"
-    basis = f"{len(used)} earlier run{'s' * (len(used) != 1)} of the same tasks {place}"
+    basis = f"{counted(len(used), 'earlier run')} of the same tasks {place}"
+    if by_others:
+        basis += f" ({counted(by_others, 'run')} by those with other decode settings, which take other steps)"
     return Forecast(seconds, len(runs) - len(seconds), basis)
+
+
+def steps_taken(
+    recipe: Recipe, lock: Lock, runs: Sequence[PlannedRun], store: Store
+) -> dict[str, StepCounts]:
+    """By configuration: the steps that earlier runs with its decode settings and without a policy took.
+
+    All are of one task, so that they can be compared: the one of which most configurations are known.
+    """
+    of_the_model = [record for record in records(store) if _is_of_the_model(record, lock, store)]
+    of_the_model.sort(key=lambda record: record.finished or "", reverse=True)
+    first = recipe.success.task if recipe.success else recipe.tasks[0].name
+    tasks = sorted({run.task for run in runs}, key=lambda task: task != first)
+    known = [_steps_of_task(task, of_the_model, runs, store) for task in tasks]
+    return max(known, key=len, default={})
+
+
+def _steps_of_task(
+    task: str, earlier: Sequence[IndexRecord], runs: Sequence[PlannedRun], store: Store
+) -> dict[str, StepCounts]:
+    planned = [run for run in runs if run.task == task and run.kind == "accuracy"]
+    by_configuration: dict[str, StepCounts] = {}
+    for run in planned:
+        alike = [
+            record
+            for record in earlier
+            if _is_comparable(record, run)
+            and _same(record.decode, run.identity["decode"])
+            and _in_full(record)
+        ]
+        if steps := _steps_of(alike[:RECENT], task, store):
+            by_configuration[run.configuration] = steps
+    return by_configuration
+
+
+def _in_full(record: IndexRecord) -> bool:
+    policy = known_policy(record.policy)
+    return policy is not None and policy.dead is not None
+
+
+def _steps_of(earlier: Sequence[IndexRecord], task: str, store: Store) -> StepCounts | None:
+    tokens = steps = 0
+    for record in earlier:
+        result = RunFolder(store.runs_folder / record.folder).result()
+        effect = result.effect.get("generation") if isinstance(result, AccuracyResult) else None
+        if effect is not None:
+            tokens += record.answers.tokens or 0
+            steps += effect.forwards.get("block", 0) + effect.forwards.get("sub", 0)
+    return StepCounts.of_mean(tokens / steps, f"earlier runs of {task}") if tokens and steps else None
+
+
+def _is_of_the_model(record: IndexRecord, lock: Lock, store: Store) -> bool:
+    """By the hash of its files, or by its name as long as there is no lock."""
+    if not isinstance(lock, Outline):
+        return record.weights == lock.weights
+    try:
+        return RunFolder(store.runs_folder / record.folder).worker.checkpoint == lock.model
+    except UnmaskError:
+        return False
 
 
 def _on_such_a_machine(record: IndexRecord, recipe: Recipe) -> bool:
@@ -89,6 +156,13 @@ def _closest(run: PlannedRun, earlier: list[IndexRecord]) -> list[IndexRecord]:
     return (
         [record for record in decoded if _same(record.policy, run.identity["policy"])] or decoded or earlier
     )
+
+
+def _has_its_settings(record: IndexRecord, run: PlannedRun) -> bool:
+    """Whether the earlier run took the steps of the planned one, as far as decode settings say."""
+    if run.kind == "timing":
+        return True
+    return _same(record.decode, run.identity["decode"])
 
 
 def _same(recorded: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Which configurations must behave alike, which claim to act, and the work that was counted for them.
 
-Likeness is read from policies and decode settings, never from results; work is read from the ledgers of results.
+Likeness is read from policies and decode settings, never from results; work is read from what results count.
 """
 
 from collections import defaultdict
@@ -108,8 +108,9 @@ def reuse_fraction(result: Measured) -> float | None:
 
 
 def flops(result: Measured) -> float | None:
-    """Operations that were carried out; None where nothing was counted."""
-    return sum(part.flops for part in result.effect.values()) or None
+    """Operations that were computed, without those that were taken over; None where nothing was counted."""
+    alone = sum(part.flops for part in result.effect.values())
+    return alone - sum(part.flops for part in result.shared.values()) or None
 
 
 def units(result: Measured) -> int | None:

@@ -23,6 +23,7 @@ from unmask.store.result import (
     CountedWork,
     Effect,
     MeasuredSpeedup,
+    SharedWork,
     Subtask,
     TimingResult,
 )
@@ -54,6 +55,8 @@ class ConfigurationResult:
     """Answers that a later attempt took over from an earlier one."""
     effect: Mapping[str, Effect] = field(default_factory=dict)
     """By path: generation, scoring."""
+    shared: Mapping[str, SharedWork] = field(default_factory=dict)
+    """By path: what requests spared each other."""
     subtasks: Mapping[str, Subtask] = field(default_factory=dict)
     seconds: float | None = None
     run_tokens_per_second: float | None = None
@@ -94,6 +97,8 @@ class ConfigurationTiming:
     """Median over rounds, low, high and coverage, against the control."""
     effect: Mapping[str, CountedWork] = field(default_factory=dict)
     """By path: generation, scoring."""
+    shared: Mapping[str, SharedWork] = field(default_factory=dict)
+    """By path: what requests spared each other."""
     answers: str | None = None
     conditions: Conditions = field(default_factory=Conditions)
     provenance: Plain = field(default_factory=dict)
@@ -259,6 +264,7 @@ def entry_of(
         sandbox=result.sandbox or None,
         resumed=answers.resumed or 0,
         effect=result.effect,
+        shared=result.shared or {},
         subtasks=result.subtasks,
         seconds=result.seconds,
         run_tokens_per_second=decoding.tokens_per_second if decoding else None,
@@ -293,6 +299,7 @@ def timings_of(experiment: str, result: TimingResult) -> Iterator[ConfigurationT
             requests_per_second=measured.requests_per_second,
             speedup=measured.speedup,
             effect={result.path: measured.effect},
+            shared={result.path: measured.shared} if measured.shared else {},
             answers=measured.answers_sha256,
             conditions=result.conditions,
             provenance=_provenance(result),

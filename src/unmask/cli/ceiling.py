@@ -13,8 +13,8 @@ from rich.table import Table
 from unmask.cli.screen import console
 from unmask.cost import DEVICES, Device
 from unmask.errors import UnmaskError
-from unmask.model.config import ModelConfig, read_config
-from unmask.model.hub import find_checkpoint
+from unmask.model.config import ModelConfig
+from unmask.model.hub import find_config
 from unmask.policies.calibration import recorded_steps
 from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
 from unmask.policies.rehearsal import Script
@@ -26,7 +26,13 @@ PLAIN_WIDTH = 160
 
 @click.command()
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
-@click.option("--model", "-m", required=True, metavar="PATH_OR_HUB_ID", help="Only its config.json is read.")
+@click.option(
+    "--model",
+    "-m",
+    required=True,
+    metavar="PATH_OR_HUB_ID",
+    help="Only config.json is read; published ones are known.",
+)
 @click.option(
     "--device", type=click.Choice(sorted(DEVICES)), default="a100", show_default=True, help="Roofline."
 )
@@ -65,9 +71,10 @@ def ceiling(
     \b
     Examples:
       unmask ceiling layer_reuse:k=2,unit=output trim:keep=0 --model path/to/checkpoint --device rtx6000
+      unmask ceiling layer_reuse:k=3 --model Efficient-Large-Model/Fast_dLLM_v2_7B
       unmask ceiling '{"kind": "adaptive", "budget": 0.3}' --model path/to/checkpoint --trace trace.npz
     """
-    config = read_config(find_checkpoint(model, weights=False))
+    config = find_config(model)
     if config.block_size is None:
         raise UnmaskError(f"{model}: config.json has no bd_size, so its blocks are unknown.")
     if config.block_size % sub_block_size:

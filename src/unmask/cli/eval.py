@@ -169,12 +169,15 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
 
 def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Evaluation":
     """Load the weights and put the tasks to the model."""
+    from unmask.evaluation.clock import Meter
     from unmask.evaluation.harness import Options
     from unmask.evaluation.lm import UnmaskLM
     from unmask.evaluation.results import evaluate as run
 
     model = arguments.checkpoint
-    engine = load_with_bar(checked.checkpoint, model.device, model.dtype, model.mask_token_id)
+    meter = Meter()
+    with meter.phase("loading"):
+        engine = load_with_bar(checked.checkpoint, model.device, model.dtype, model.mask_token_id)
     if not arguments.as_json:
         hint_at_chat(checked.checkpoint, arguments.chat)
     lm = UnmaskLM(
@@ -184,6 +187,7 @@ def _run(arguments: EvalArguments, checked: CheckedArguments) -> "Evaluation":
         estimator=arguments.estimator,
         order=arguments.order,
         batch_size=arguments.batch_size,
+        meter=meter,
     )
     options = Options(
         limit=arguments.limit,

@@ -29,30 +29,40 @@ class Verb(NamedTuple):
     help: str
 
 
-VERBS = {
-    "cancel": Verb("runs", "cancel", "Stop runs."),
-    "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
-    "check": Verb("check", "check", "What makes results invalid or doubtful."),
-    "compare": Verb("compare", "compare", "Two runs, sample by sample."),
-    "conformance": Verb("conformance", "conformance", "Compare this machine with recorded decodings."),
-    "doctor": Verb("doctor", "doctor", "Check versions, data, token, disk and GPU."),
-    "eval": Verb("eval", "evaluate", "Evaluate a checkpoint on benchmarks."),
-    "export": Verb("exchange", "export", "Results as CSV, Parquet or summary.json files."),
-    "generate": Verb("generate", "generate", "Answer prompts with a checkpoint."),
-    "import": Verb("exchange", "import_summaries", "Read results of older scripts."),
-    "info": Verb("info", "info", "What a checkpoint is and what it needs."),
-    "logs": Verb("runs", "logs", "What a run's worker has printed."),
-    "new": Verb("recipe", "new", "Begin a new experiment."),
-    "plan": Verb("plan", "plan", "What a recipe would run, and what it can show."),
-    "prepare": Verb("recipe", "prepare", "Fetch checkpoint and data once."),
-    "probe": Verb("probe", "probe", "Record how layers move between steps."),
-    "report": Verb("report", "report", "Write results.md and report.html."),
-    "retract": Verb("runs", "retract", "Keep an invalid result out of every table."),
-    "rm": Verb("runs", "remove", "Delete runs."),
-    "run": Verb("run", "run", "Execute what a recipe still lacks."),
-    "run-one": Verb("run_one", "run_one", "Execute one run of a store (what workers start as)."),
-    "status": Verb("status", "status", "Where runs stand."),
+GROUPS = {
+    "Models": {
+        "generate": Verb("generate", "generate", "Answer prompts with a checkpoint."),
+        "eval": Verb("eval", "evaluate", "Evaluate a checkpoint on benchmarks."),
+        "info": Verb("info", "info", "What a checkpoint is and what it needs."),
+        "probe": Verb("probe", "probe", "Record how layers move between steps."),
+        "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
+    },
+    "Experiments": {
+        "new": Verb("recipe", "new", "Begin a new experiment."),
+        "prepare": Verb("recipe", "prepare", "Fetch checkpoint and data once."),
+        "plan": Verb("plan", "plan", "What a recipe would run, and what it can show."),
+        "run": Verb("run", "run", "Execute what a recipe still lacks."),
+        "status": Verb("status", "status", "Where runs stand."),
+        "logs": Verb("runs", "logs", "What a run's worker has printed."),
+        "cancel": Verb("runs", "cancel", "Stop runs."),
+        "run-one": Verb("run_one", "run_one", "Execute one run of a store (what workers start as)."),
+    },
+    "Results": {
+        "check": Verb("check", "check", "What makes results invalid or doubtful."),
+        "compare": Verb("compare", "compare", "Two runs, sample by sample."),
+        "report": Verb("report", "report", "Write results.md and report.html."),
+        "export": Verb("exchange", "export", "Results as CSV, Parquet or summary.json files."),
+        "import": Verb("exchange", "import_summaries", "Read results of older scripts."),
+        "retract": Verb("runs", "retract", "Keep an invalid result out of every table."),
+        "rm": Verb("runs", "remove", "Delete runs."),
+    },
+    "Machine": {
+        "doctor": Verb("doctor", "doctor", "Check versions, data, token, disk and GPU."),
+        "conformance": Verb("conformance", "conformance", "Compare this machine with recorded decodings."),
+    },
 }
+"""The verbs as `unmask --help` shows them."""
+VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 TRACEBACK = "UNMASK_TRACEBACK"
 """Environment variable that lets the traceback of a defect through."""
 
@@ -89,9 +99,11 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of verbs from the table alone, so that `unmask --help` imports none of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, VERBS[name].help) for name in sorted(VERBS)])
+        """Write the groups of verbs from the table alone, so that `unmask --help` imports none of them."""
+        width = max(map(len, VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), verb.help) for name, verb in verbs.items()])
 
     def make_context(
         self,

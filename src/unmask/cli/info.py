@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from unmask.errors import UnmaskError
-from unmask.model.hub import find_checkpoint, is_hub_id
-from unmask.model.info import describe
+from unmask.model.hub import find_checkpoint, in_cache, is_hub_id
+from unmask.model.info import describe, describe_published
+from unmask.spec.published import published
 
 GIB = 1 << 30
 PARTS = {
@@ -30,17 +31,23 @@ PARTS = {
 def info(ctx: click.Context, path: str, batch_size: int, length: int | None, as_json: bool) -> None:
     """Show a checkpoint's architecture, the memory it needs and whether it can be run.
 
-    Only headers are read. The exit code is 0 if it can be run and 2 if not. Of a hub id only the small files
-    are fetched: its weights are looked at where they are in the download cache.
+    Only headers are read. The exit code is 0 if it can be run and 2 if not. Nothing is downloaded for a published
+    checkpoint that Unmask knows; of another hub id the small files are fetched. Weights are looked at where they are in
+    the download cache.
 
     \b
     Examples:
       unmask info path/to/checkpoint
       unmask info path/to/checkpoint --batch-size 32 --length 4096
       unmask info path/to/checkpoint --json | jq .usable
+      unmask info Efficient-Large-Model/Fast_dLLM_v2_7B
     """
     try:
-        facts = describe(find_checkpoint(path, weights=False), batch_size, length, is_hub_id(path))
+        known = published(path) if is_hub_id(path) and not in_cache(path) else None
+        if known:
+            facts = describe_published(known, batch_size, length)
+        else:
+            facts = describe(find_checkpoint(path, weights=False), batch_size, length, is_hub_id(path))
     except UnmaskError as error:
         if not as_json:
             raise
@@ -68,6 +75,8 @@ def _as_text(facts: dict[str, Any]) -> str:
     }
     if facts.get("weights") == "not downloaded":
         lines["weights"] = "not downloaded, so unchecked"
+    if "known" in facts:
+        lines["known"] = f"not from its files but from facts that ship with Unmask. {facts['known']}"
     if "tokenizer" in facts:
         lines["tokenizer"] = "present" if facts["tokenizer"] else "missing: prompts must be token ids"
         lines["chat template"] = "present" if facts["chat_template"] else "missing"

@@ -1,6 +1,7 @@
 """`unmask plan`: what a recipe would run and what it can show at all. Submits and writes nothing."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,26 @@ from typing import Any
 import click
 from rich.box import SIMPLE
 from rich.table import Table
+from rich.text import Text
 
 from unmask import lab
-from unmask.analysis.words import duration
+from unmask.analysis.ceilings import Outlook, is_scored
+from unmask.analysis.words import counted, duration, join_words
 from unmask.cli.options import selection, store_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
-from unmask.lab.planning import Plan
+from unmask.errors import UnmaskError
+from unmask.lab.planning import Plan, SweepRun
 from unmask.spec.sweep import task_label
+
+MOST_COLUMNS = 4
+"""Tasks that have a column of their own."""
+MOST_NAMED = 6
+"""Configurations that a sentence names."""
+UNLOCKED = (
+    "Not locked yet: this plan goes by the checkpoint's shape and the published numbers of rows, and does not know "
+    "which runs are done. `unmask prepare {}` fetches and locks what they depend on."
+)
 
 
 @click.command()
@@ -27,6 +40,13 @@ from unmask.spec.sweep import task_label
     type=click.Choice(sorted(DEVICES)),
     help="Roofline of the ceilings. [rtx6000; for recipes without a GPU the work skipped]",
 )
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Steps of a configuration, by a trace of `unmask probe` with its decode settings.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def plan(
     recipe: Path,
@@ -35,51 +55,74 @@ def plan(
     limit: int | None,
     store: Path | None,
     device: str | None,
+    traces: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Show the runs of a recipe, what is done and to do, what it may cost, and what it can show at all.
 
-    Ceilings are those of equal steps at batch 1. Nothing is submitted or written but
-    the lock, and that only where nothing need be downloaded for it.
+    Ceilings are those of equal steps at batch 1. What other decode settings, such as a threshold, save is priced by
+    the steps of earlier runs, of a canary, or of traces. Nothing is submitted or written but
+    the lock, and that only where nothing need be downloaded for it. Where it would have
+    to be, the plan goes by published shapes and row counts, and says so.
 
     \b
     Examples:
       unmask plan recipes/00_baseline_embedded
       unmask plan recipes/00_baseline --task gsm8k --config 'k2_*' --limit 100
+      unmask plan recipes/00_baseline --trace k1_first=t0.9.npz --trace t0.7=t0.7.npz
     """
     sweep = lab.plan(
-        recipe, tasks=task, configurations=config, limit=limit, store=store, device=device, on_event=tell
+        recipe,
+        tasks=task,
+        configurations=config,
+        limit=limit,
+        store=store,
+        device=device,
+        traces=dict(map(_named_trace, traces)),
+        on_event=tell,
     )
     if as_json:
         click.echo(json.dumps(_document(sweep)))
         return
     outlook, screen = sweep.outlook, console()
     screen.print(_grid(sweep))
-    screen.print(f"{len(sweep.runs)} runs: {counts(run.status for run in sweep.runs)}.")
+    if not sweep.locked:
+        screen.print(UNLOCKED.format(recipe), markup=False)
+    standing = f": {counts(run.status for run in sweep.runs)}" if sweep.locked else ""
+    screen.print(f"{counted(len(sweep.runs), 'run')}{standing}.")
     if sweep.to_do:
-        screen.print(f"To do: {len(sweep.to_do)} runs, {_time_needed(sweep)}.")
-    for sentence in sweep.changed:
+        screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.", markup=False)
+    for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(outlook)):
         screen.print(sentence, markup=False)
-    for group in outlook.equal:
-        screen.print(f"Equal by construction (controls): {', '.join(group)}.")
     if outlook.beyond:
         screen.print(f"[yellow]{outlook.beyond}[/]")
     if outlook.samples_needed:
         screen.print(_samples(sweep, outlook.samples_needed))
 
 
+def _named_trace(text: str) -> tuple[str, str]:
+    name, equals, file = text.partition("=")
+    if not (name and equals and file):
+        raise UnmaskError(
+            f"--trace is {text!r}; write NAME=FILE, the name of a configuration and of a trace."
+        )
+    return name, file
+
+
 def _document(sweep: Plan) -> dict[str, Any]:
     expected = sweep.forecast
     return {
         "experiment": sweep.experiment,
+        "locked": sweep.locked,
         "runs": [
             {
-                "id": run.id,
+                "id": run.id if sweep.locked else None,
                 "task": run.planned.task,
                 "limit": run.planned.limit,
                 "configuration": run.planned.configuration,
                 "kind": run.planned.kind,
-                "status": run.status,
+                "status": run.status if sweep.locked else None,
+                "rows": sweep.rows(run),
                 "reason": run.state.reason,
                 "expected_seconds": expected.seconds.get(run.id) if expected else None,
             }
@@ -93,36 +136,90 @@ def _document(sweep: Plan) -> dict[str, Any]:
 
 
 def _grid(sweep: Plan) -> Table:
-    accuracy = [run.planned for run in sweep.runs if run.planned.kind == "accuracy"]
-    tasks = list(dict.fromkeys((planned.task, planned.limit) for planned in accuracy))
-    table = Table("configuration", box=SIMPLE)
-    table.add_column("FLOPs saved at most", justify="right")
-    table.add_column("speed-up at most", justify="right")
-    for name, limit in tasks:
-        table.add_column(task_label(name, limit), justify="right")
-    statuses = {
-        (run.planned.configuration, run.planned.task, run.planned.limit): run.status
-        for run in sweep.runs
-        if run.planned.kind == "accuracy"
-    }
-    for name in dict.fromkeys(planned.configuration for planned in accuracy):
-        ceiling = sweep.outlook.ceilings[name]
-        table.add_row(
-            name,
-            f"{ceiling.flops_saved:.1%}",
-            "never acts" if ceiling.dead else f"{ceiling.speedup:.2f}x",
-            *(status_text(statuses[name, *task]) for task in tasks),
-        )
+    """A row for each configuration; its runs stand under their tasks, or are summed up where these are many."""
+    accuracy = [run for run in sweep.runs if run.planned.kind == "accuracy"]
+    tasks = list(dict.fromkeys((run.planned.task, run.planned.limit) for run in accuracy))
+    outlook, in_detail = sweep.outlook, len(tasks) <= MOST_COLUMNS
+    table = Table(box=SIMPLE)
+    table.add_column("configuration", overflow="fold")
+    for heading in (
+        "FLOPs saved at most",
+        "speed-up at most",
+        *(["tokens a step"] * bool(outlook.tokens_a_step)),
+    ):
+        table.add_column(heading, justify="right")
+    for heading in [task_label(*task) for task in tasks] if in_detail else ["runs"]:
+        table.add_column(heading, justify="right")
+    for name in dict.fromkeys(run.planned.configuration for run in accuracy):
+        runs = [run for run in accuracy if run.planned.configuration == name]
+        if in_detail:
+            states = [_standing(sweep, run) for run in runs]
+        else:
+            states = [Text(counts(run.status for run in runs) if sweep.locked else f"{len(runs)} planned")]
+        table.add_row(name, *_price(outlook, name), *states)
+    return table
+
+
+def _standing(sweep: Plan, run: SweepRun) -> Text:
+    """Without a lock nothing is known of a run but that it is planned."""
+    return status_text(run.status) if sweep.locked else Text("planned", "dim")
+
+
+def _price(outlook: Outlook, name: str) -> list[str]:
+    """What a configuration saves against full compute with the control's settings, as far as that is known."""
+    ceiling = outlook.ceilings[name]
+    saved, speedup = f"{ceiling.flops_saved:.1%}", f"{ceiling.speedup:.2f}x"
+    if name in outlook.unpriced:
+        cells = ["unknown"] * 2 if ceiling.dead else [saved, f"{speedup} at equal steps"]
+    elif name in outlook.other_settings:
+        cells = [saved, f"about {speedup}"]
+    else:
+        cells = [saved, "never acts" if ceiling.dead else speedup]
+    if not outlook.tokens_a_step:
+        return cells
+    steps = outlook.tokens_a_step.get(name)
+    return [*cells, "unknown" if steps is None else f"{steps:.2f}"]
+
+
+def _sizes(sweep: Plan) -> Iterator[str]:
+    """Each task with its rows, and each timing run."""
+    rows = {run.planned.task: sweep.rows(run) for run in sweep.runs if run.planned.kind == "accuracy"}
+    yield f"Rows: {', '.join(f'{task} {count:,}' for task, count in rows.items())}."
     for run in sweep.runs:
         if run.planned.kind == "timing":
             identity = run.planned.identity
-            label = (
-                f"{run.planned.configuration}: {len(identity['configurations'])} configurations, "
-                f"{run.planned.limit} prompts, {identity['repeats']} rounds"
+            name = "" if run.planned.configuration == "timing" else f" ({run.planned.configuration})"
+            yield (
+                f"Timing of {run.planned.task}{name}: {counted(len(identity['configurations']), 'configuration')}, "
+                f"{counted(run.planned.limit or 0, 'prompt')}, {counted(identity['repeats'], 'round')}"
+                f"{f'; {run.status}' if sweep.locked else ''}."
             )
-            cells = [status_text(run.status) if task == run.planned.task else "" for task, _ in tasks]
-            table.add_row(label, "", "", *cells)
-    return table
+
+
+def _remarks(outlook: Outlook) -> Iterator[str]:
+    """What is known, and what is not, of configurations and tasks."""
+    if outlook.steps_known_by:
+        yield f"Tokens a step are those of {join_words(outlook.steps_known_by)}."
+    if outlook.unpriced:
+        yield (
+            "The steps of other decode settings than the control's are not known, and so is not what they save or cost "
+            f"({_some(outlook.unpriced)}): try `unmask run RECIPE --canary 10`, or give traces of `unmask probe` by "
+            "--trace NAME=FILE, the control's too."
+        )
+    for group in outlook.equal:
+        yield f"Equal by construction (controls): {', '.join(group)}."
+    tasks: dict[tuple[str, str, str], list[str]] = {}
+    for part in outlook.idle:
+        tasks.setdefault((_some(part.configurations), part.fate, part.reason), []).append(part.task)
+    for (names, fate, reason), concerned in tasks.items():
+        yield f"{fate} on {', '.join(concerned)}: {names}; {reason}."
+
+
+def _some(names: list[str]) -> str:
+    """The first of many names, and how many there are."""
+    return ", ".join(names[:MOST_NAMED]) + (
+        f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    )
 
 
 def _time_needed(sweep: Plan) -> str:
@@ -132,16 +229,15 @@ def _time_needed(sweep: Plan) -> str:
             f"; not counted: {expected.unknown} without a comparable earlier run" if expected.unknown else ""
         )
         return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
-    answers = {run.id: sweep.rows(run) for run in sweep.to_do if run.planned.kind == "accuracy"}
-    flops = sum(
-        answers[run.id] * sweep.outlook.flops[run.planned.configuration]
-        for run in sweep.to_do
-        if run.id in answers
+    runs = [run for run in sweep.to_do if run.planned.kind == "accuracy"]
+    generating = [run for run in runs if not is_scored(run.planned.task)]
+    flops = sum(sweep.rows(run) * sweep.outlook.flops[run.planned.configuration] for run in generating)
+    work = (
+        f", some {flops / 1e12:.3g} TFLOP if each generated one has 256 tokens and shares nothing"
+        if generating
+        else ""
     )
-    return (
-        f"{sum(answers.values())} answers, some {flops / 1e12:.3g} TFLOP if each has 256 tokens; how long is unknown: "
-        "try `unmask run RECIPE --canary 10`"
-    )
+    return f"{sum(map(sweep.rows, runs)):,} answers{work}; how long is unknown: try `unmask run RECIPE --canary 10`"
 
 
 def _samples(sweep: Plan, needed: int) -> str:

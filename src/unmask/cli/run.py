@@ -11,7 +11,7 @@ from rich.status import Status
 from rich.table import Table
 
 from unmask import lab
-from unmask.analysis.words import duration
+from unmask.analysis.words import counted, duration
 from unmask.cli.options import selection, store_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.errors import UnmaskError
@@ -96,12 +96,12 @@ def run(
     if dry_run:
         sweep = lab.plan(recipe, on_event=tell, **chosen)
         for each in sweep.to_do:
-            screen.print(f"{each.label}  {each.id}  ({each.status})")
+            screen.print(f"{each.label}  {each.id}  ({each.status})" if sweep.locked else each.label)
         if sweep.unknown:
             screen.print(sweep.unknown, markup=False)
         for sentence in sweep.changed:
             screen.print(sentence, markup=False)
-        screen.print(f"{len(sweep.to_do)} of {len(sweep.runs)} runs would be executed.")
+        screen.print(f"{len(sweep.to_do)} of {counted(len(sweep.runs), 'run')} would be executed.")
         return
     with _Bars(screen) as bars:
         outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
@@ -146,7 +146,9 @@ class _Bars:
 
     def _open(self, event: PoolOpened) -> None:
         self._stop()
-        self._screen.print(f"{event.runs} runs on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on.")
+        self._screen.print(
+            f"{counted(event.runs, 'run')} on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on."
+        )
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
@@ -193,22 +195,24 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
         screen.print(
             "`unmask status --watch` shows how they go; repeating this command resumes what was cut off."
         )
-        if outcome.unknown:
-            raise click.exceptions.Exit(1)
-        return
+    else:
+        _show_results(outcome, screen)
+    for run in outcome.lacking:
+        reason = run.state.reason or "its worker ended before it began"
+        screen.print(f"{run.label} {run.status}: {reason}", style="red", markup=False)
+    if outcome.lacking:
+        screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
+    if outcome.lacking or outcome.unknown:
+        raise click.exceptions.Exit(1)
+
+
+def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     standing = counts(run.status for run in outcome.runs)
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
     screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
     if times := outcome.predicted_and_actual():
         screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
-    for run in outcome.lacking:
-        reason = run.state.reason or "its worker ended before it began"
-        screen.print(f"[red]{run.label} {run.status}:[/] {reason}")
-    if outcome.lacking:
-        screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
-    if outcome.lacking or outcome.unknown:
-        raise click.exceptions.Exit(1)
 
 
 def _results_table(outcome: SweepOutcome, title: str) -> Table:

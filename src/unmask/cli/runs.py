@@ -5,8 +5,10 @@ from pathlib import Path
 import click
 
 from unmask import lab
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
 from unmask.lab.runs import removable
+from unmask.store.redaction import redacted
 
 
 @click.command()
@@ -28,7 +30,8 @@ def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> 
         return
     with file.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            click.echo(line, nl=False)
+            # What SLURM wrote of a job has not passed the redaction.
+            click.echo(redacted(line), nl=False)
 
 
 @click.command()
@@ -45,7 +48,8 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
       unmask cancel f91f72e0
     """
     stopped = lab.cancel(*names, store=store)
-    click.echo(f"{stopped.jobs} jobs cancelled, {stopped.workers} workers on this machine stopped.")
+    jobs, workers = counted(stopped.jobs, "job"), counted(stopped.workers, "worker")
+    click.echo(f"{jobs} cancelled, {workers} on this machine stopped.")
 
 
 @click.command()
@@ -86,4 +90,4 @@ def remove(runs: tuple[str, ...], store: Path | None, yes: bool) -> None:
     if not yes:
         names = ", ".join(folder.name for folder in removable(runs, store))
         click.confirm(f"Delete {names}?", abort=True)
-    click.echo(f"{len(lab.remove(*runs, store=store))} runs deleted.")
+    click.echo(f"{counted(len(lab.remove(*runs, store=store)), 'run')} deleted.")

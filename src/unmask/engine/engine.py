@@ -77,15 +77,17 @@ class Engine:
         policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
         *,
+        rule: Any = None,
         chat: bool = False,
     ) -> list[Generation]:
         """Answer every prompt; the answers are in the order of the prompts.
 
         `policy` is a spec, a mapping such as {"kind": "layer_reuse", "k": 2}, a policy object, or None
-        for the baseline. Text is taken as it stands; with `chat` it is put through the checkpoint's chat
-        template as a message of the user. Lists of messages always are.
+        for the baseline; `rule`, an unmasking rule, is given likewise and wins over that of `decode`.
+        Text is taken as it stands; with `chat` it is put through the checkpoint's chat template as a
+        message of the user. Lists of messages always are.
         """
-        return collect(self.stream(prompts, decode, policy, batch_size, chat=chat))
+        return collect(self.stream(prompts, decode, policy, batch_size, rule, chat=chat))
 
     def stream(
         self,

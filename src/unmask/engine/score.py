@@ -8,7 +8,7 @@ import torch
 
 from unmask.cost import Ledger, Sharing
 from unmask.engine.decode import Decoder
-from unmask.engine.policy import Full, Policy
+from unmask.engine.policy import Full, Policy, no_step_to_reuse
 from unmask.engine.scoring import (
     Estimator,
     ScoringWriter,
@@ -196,8 +196,5 @@ def _why_inactive(
 ) -> str | None:
     if isinstance(policy, Full) or any(ledger.reuse_fraction() > 0 for ledger in ledgers):
         return None
-    if estimator in ("first_token", "onepass"):
-        return f"{estimator} takes one step a block, so there is no earlier step to reuse"
-    if estimator == "chain" and all(len(request.target) == 1 for request in requests):
-        return "single-token targets take one step, so there is no earlier step to reuse"
-    return "no step met the policy's conditions"
+    single_tokens = all(len(request.target) == 1 for request in requests)
+    return no_step_to_reuse(estimator, single_tokens) or "no step met the policy's conditions"

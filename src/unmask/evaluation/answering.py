@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, Generation
 from unmask.engine.prompt import Request
@@ -148,13 +148,13 @@ class Scorer:
         self,
         requests: Sequence[ScoreRequest],
         groups: Sequence[PrefixGroup],
-        scored: Callable[[PrefixGroup, list[Score], Ledger, str | None], None],
+        scored: Callable[[PrefixGroup, list[Score], Ledger, Sharing, str | None], None],
         progress: Callable[[int], None],
     ) -> None:
         """Score these groups of the requests.
 
-        `scored` is called for each group with its scores, the work behind them, and the reason why the policy
-        could not act, if there is one.
+        `scored` is called for each group with its scores, the work behind them, what was shared, and the reason why
+        the policy could not act, if there is one.
         """
         for part in _filled(groups, PART * self.batch_size):
             members = [requests[place] for group in part for place in group]
@@ -165,10 +165,11 @@ class Scorer:
             scores = iter(answer.scores)
             for group in part:
                 own = [_finite(next(scores)) for _ in group]
-                ledger = Ledger(self.engine.config.num_layers)
+                ledger, sharing = Ledger(self.engine.config.num_layers), Sharing()
                 for number in {score.group for score in own}:
                     ledger = ledger.merged(answer.ledgers[number])
-                scored(group, own, ledger, answer.inactive)
+                    sharing.add(answer.sharing[number])
+                scored(group, own, ledger, sharing, answer.inactive)
 
     def _score(self, part: Sequence[ScoreRequest], progress: Callable[[int], None]) -> Scores:
         return self.engine.score(

@@ -11,10 +11,11 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unmask.errors import UnmaskError
 from unmask.model.hub import ASSETS
+from unmask.spec.published import published_rows
 from unmask.store.result import stderr_key
 
 EMBEDDED_TASKS = ASSETS / "tasks"
@@ -72,6 +73,13 @@ class Source:
     """What is set beside the definition; named variants and reproducible shuffling only."""
     runs_code: bool = False
     """Whether its metric runs programs that the model writes."""
+    choices: Literal["letters", "texts"] | None = None
+    """What is scored: single letters, which are one token each, or longer texts. None: answers are generated."""
+
+    @property
+    def published_rows(self) -> int | None:
+        """How many samples the published data set has; None where that is not known."""
+        return published_rows(self.files.get("test") or self.files.get("train") or self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +176,7 @@ def _mmlu_subjects() -> list[str]:
 
 MMLU_STYLES = {"default": "", "generative": "_generative", "continuation": "_continuation"}
 """Folders of lm-eval's MMLU definitions and the endings of their tasks."""
+MMLU_CHOICES: dict[str, Literal["letters", "texts"]] = {"default": "letters", "continuation": "texts"}
 
 
 def _mmlu() -> list[Source]:
@@ -177,6 +186,7 @@ def _mmlu() -> list[Source]:
             stock=f"mmlu/{style}/mmlu_{subject}.yaml",
             hub="cais/mmlu",
             files={"test": f"mmlu/test/{subject}.jsonl", "dev": f"mmlu/dev/{subject}.jsonl"},
+            choices=MMLU_CHOICES.get(style),
         )
         for style, ending in MMLU_STYLES.items()
         for subject in _mmlu_subjects()
@@ -261,6 +271,7 @@ def _gpqa() -> list[Source]:
             hub="Idavidrein/gpqa",
             files={"train": f"gpqa/gpqa_{which}.jsonl"},
             changes={"process_docs": Function(f"unmask.evaluation.stable.gpqa_{style}_docs")},
+            choices=None if folder == "generative" else "texts",
         )
         for which in GPQA_SETS
         for style, folder in (
@@ -272,4 +283,9 @@ def _gpqa() -> list[Source]:
 
 
 def _embedded() -> list[Source]:
-    return [Source(name=file.stem) for file in sorted(EMBEDDED_TASKS.glob("unmask_*.yaml"))]
+    choices: dict[str, Literal["letters", "texts"]] = {
+        "unmask_choice": "letters",
+        "unmask_choice_text": "texts",
+    }
+    names = [file.stem for file in sorted(EMBEDDED_TASKS.glob("unmask_*.yaml"))]
+    return [Source(name=name, choices=choices.get(name)) for name in names]

@@ -1,8 +1,9 @@
 """The throughput contract (docs/contracts.md): what is inside the clock, what is counted, what is apart.
 
-Inside the clock is the decoding alone. Counted are accepted tokens: no prompt, no padding, a stop token
-once. Answers that come from a cache never reach this file, so they cannot enter a speed. Beside the clock it
-reads peak memory and what else the machine did meanwhile. It does not know tasks or configurations.
+Inside the clock is the decoding alone. A device that works on while the program goes on is waited for wherever the
+clock is read, and nowhere else. Counted are accepted tokens: no prompt, no padding, a stop token once. Answers that
+come from a cache never reach this file, so they cannot enter a speed. Beside the clock it reads peak memory and what
+else the machine did meanwhile. It does not know tasks or configurations.
 """
 
 import os
@@ -84,32 +85,50 @@ class Scoring:
         }
 
 
+def _no_wait() -> None:
+    """A processor is done with a product before the program goes on."""
+
+
+def waiting_for(device: torch.device) -> Callable[[], None]:
+    """What waits until a device has done all its work."""
+    if device.type == "cuda":
+        return lambda: torch.cuda.synchronize(device)
+    return torch.mps.synchronize if device.type == "mps" else _no_wait
+
+
 @dataclass(slots=True)
 class Meter:
     """Keeps the times of one run apart."""
 
     clock: Clock = time.perf_counter
+    wait: Callable[[], None] = _no_wait
+    """Returns when the device has done what it was given."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds outside the clock: loading, tokenising, checking answers, warming up."""
     decoding: Decoding = field(default_factory=Decoding)
     scoring: Scoring = field(default_factory=Scoring)
 
+    def now(self) -> float:
+        """The time at which the device has done what it was given so far."""
+        self.wait()
+        return self.clock()
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time something outside the clock."""
-        start = self.clock()
+        start = self.now()
         try:
             yield
         finally:
-            self.phases[name] = self.phases.get(name, 0.0) + self.clock() - start
+            self.phases[name] = self.phases.get(name, 0.0) + self.now() - start
 
     def timed(self, events: Events) -> Events:
         """Pass events on. The clock runs while the next event is awaited, not while the caller works on it."""
         total = self.decoding
         while True:
-            start = self.clock()
+            start = self.now()
             event = next(events, None)
-            spent = self.clock() - start
+            spent = self.now() - start
             if isinstance(event, StepEvent) and event.kind is Kind.PREFILL:
                 total.prefill_seconds += spent
             else:
@@ -124,10 +143,10 @@ class Meter:
 
     def scored(self, score: Callable[[], Scores], tokens: int) -> Scores:
         """Time one call of the scorer."""
-        start = self.clock()
+        start = self.now()
         answer = score()
         total = self.scoring
-        total.seconds += self.clock() - start
+        total.seconds += self.now() - start
         total.requests += len(answer.scores)
         total.tokens += tokens
         total.forwards += sum(sum(ledger.steps().values()) for ledger in answer.ledgers)

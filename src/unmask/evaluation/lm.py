@@ -18,7 +18,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.cost.work_sums import WorkSums
 from unmask.engine.engine import DEFAULT_BATCH, Engine
 from unmask.engine.events import Generation
@@ -33,10 +33,10 @@ from unmask.evaluation.answering import (
     numbered,
     prefix_groups,
 )
-from unmask.evaluation.clock import Clock, Meter, peak_memory
+from unmask.evaluation.clock import Meter, peak_memory, waiting_for
 from unmask.evaluation.journal import Journal, key_of
 from unmask.evaluation.lock import file_sha256, weights_sha256
-from unmask.evaluation.proof import Proof
+from unmask.evaluation.proof import NOTHING, Proof, shared_work
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
 from unmask.model.token_files import TOKENIZER_FILE, read_token_files
@@ -72,12 +72,12 @@ class UnmaskLM(TemplateLM):
         dtype: str | None = None,
         revision: str | None = None,
         mask_token_id: int | None = None,
-        clock: Clock = time.perf_counter,
+        meter: Meter | None = None,
         journal: Journal | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
-        self.meter = Meter(clock)
+        self.meter = meter or Meter()
         self.decode = _as_decode_spec(decode, settings)
         self.policy = _as_policy(policy)
         self.estimator: EstimatorName = estimator
@@ -91,6 +91,7 @@ class UnmaskLM(TemplateLM):
         self.engine = engine
         self.proof = Proof(engine.config.num_layers, self.policy, estimator)
         self._device = engine.transformer.device
+        self.meter.wait = waiting_for(self._device)
         self._chat = False
         self.journal = journal or Journal()
         self.details: dict[tuple[str, int, int], tuple[int, str]] = {}
@@ -103,7 +104,7 @@ class UnmaskLM(TemplateLM):
         """The token that ends a text. It also stands in front of texts that have no context."""
         if not self.engine.config.stop_tokens:
             raise UnmaskError(
-                "The checkpoint names no end token, so texts without a context cannot be scored."
+                "The checkpoint names no end token, so a text without a context has nothing to go on from."
             )
         return self.engine.config.stop_tokens[0]
 
@@ -166,6 +167,7 @@ class UnmaskLM(TemplateLM):
             "engine_batch_size": self.batch_size,
             **({"sandbox": self.sandbox} if self.sandbox else {}),
             "effect": msgspec.to_builtins(self.proof.of()),
+            "shared": msgspec.to_builtins(self.proof.shared()),
             "speed": {**self.meter.summary(), "peak_memory": msgspec.to_builtins(peak_memory(self.engine))},
         }
 
@@ -184,7 +186,8 @@ class UnmaskLM(TemplateLM):
         def keep(place: int, answer: GeneratedAnswer) -> None:
             request = requests[place]
             texts[place] = answer.text
-            self.proof.add(_task_name(request), "generation", WorkSums.from_row(answer.effect))
+            effect = WorkSums.from_row(answer.effect)
+            self.proof.add(_task_name(request), "generation", effect, answer.shared or NOTHING)
             self.details[_task_name(request), request.doc_id, request.idx] = (answer.tokens, answer.finish)
             self.journal.progress(len(requests) - waiting, len(requests))
 
@@ -204,6 +207,7 @@ class UnmaskLM(TemplateLM):
                 tokens=len(generation.ids),
                 finish=generation.finish_reason,
                 effect=WorkSums.of(generation.ledger, self.engine.config.shape).as_row(),
+                shared=shared_work(generation.sharing, self.engine.config.shape),
             )
             self.journal.write(answer)
             self.cache_hook.add_partial("generate_until", requests[place].args, answer.text)
@@ -254,14 +258,18 @@ class UnmaskLM(TemplateLM):
     # How that is done.
 
     def _request(self, request: Instance) -> GenerationRequest:
-        context, arguments = request.args
-        ids = self.tok_encode(context) or [self.eot_token_id]
+        settings = decode_settings(request.args[1], self.decode, self.engine)
+        return GenerationRequest(self.prompt_ids(request), settings)
+
+    def prompt_ids(self, request: Instance) -> tuple[int, ...]:
+        """Ids of the prompt of a request for a text; an empty one becomes the end token."""
+        ids = self.tok_encode(request.args[0]) or [self.eot_token_id]
         if len(ids) >= self.max_length:
             raise UnmaskError(
                 f"A prompt of {_task_name(request)} has {len(ids)} tokens but the model's context is "
                 f"{self.max_length}; lower --num-fewshot or use a model with a longer context."
             )
-        return GenerationRequest(tuple(ids), decode_settings(arguments, self.decode, self.engine))
+        return tuple(ids)
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """Ids of both. Spaces between them belong to the continuation; an empty context becomes the end token."""
@@ -281,15 +289,19 @@ class UnmaskLM(TemplateLM):
 
         def keep(group: PrefixGroup, answer: ScoredGroup) -> None:
             answers.update(zip(group, answer.scores, strict=True))
-            self.proof.add(names[group[0]], "scoring", WorkSums.from_row(answer.effect), answer.inactive)
+            effect = WorkSums.from_row(answer.effect)
+            self.proof.add(names[group[0]], "scoring", effect, answer.shared or NOTHING, answer.inactive)
             self.journal.progress(len(answers), len(pairs))
 
-        def scored(group: PrefixGroup, scores: list[Score], ledger: Ledger, inactive: str | None) -> None:
+        def scored(
+            group: PrefixGroup, scores: list[Score], ledger: Ledger, sharing: Sharing, inactive: str | None
+        ) -> None:
             answer = ScoredGroup(
                 key=keys[tuple(group)],
                 scores=[(score.logprob, score.is_greedy) for score in scores],
                 inactive=inactive,
                 effect=WorkSums.of(ledger, self.engine.config.shape, len(group)).as_row(),
+                shared=shared_work(sharing, self.engine.config.shape),
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):

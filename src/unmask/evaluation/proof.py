@@ -1,18 +1,21 @@
-"""Proof of effect: what the forwards behind a result really did, and why a policy did nothing where it did.
+"""Proof of effect: what the forwards behind a result did, what was shared, and why a policy did nothing where it did.
 
 Knows counted work only. A result without it cannot tell a knob that works from one that does not.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 
 import msgspec
 
-from unmask.cost.work_sums import WorkSums
+from unmask.cost import ModelShape, Sharing, Work, price_of
+from unmask.cost.work_sums import FP32, WorkSums
 from unmask.spec import PolicySpec
-from unmask.store.result import Effect, PathName
+from unmask.store.result import Effect, PathName, SharedWork
 
 PATHS: tuple[PathName, ...] = ("generation", "scoring")
+NOTHING = SharedWork()
 
 
 @dataclass(slots=True)
@@ -20,6 +23,7 @@ class Tally:
     """The work of one task on one path."""
 
     effect: WorkSums
+    shared: SharedWork = NOTHING
     reasons: list[str] = field(default_factory=list)
     """Why the policy could not act, as the engine said it."""
 
@@ -33,26 +37,40 @@ class Proof:
         self.estimator = estimator
         self.tallies: dict[tuple[str, PathName], Tally] = {}
 
-    def add(self, task: str, path: PathName, effect: WorkSums, inactive: str | None = None) -> None:
-        """Count the work of some requests of a task."""
+    def add(
+        self,
+        task: str,
+        path: PathName,
+        effect: WorkSums,
+        shared: SharedWork = NOTHING,
+        inactive: str | None = None,
+    ) -> None:
+        """Count the work of some requests of a task, and what they were spared."""
         tally = self.tallies.setdefault((task, path), Tally(WorkSums(self.layers)))
         tally.effect.add(effect)
+        tally.shared = tally.shared.plus(shared)
         if inactive:
             tally.reasons.append(inactive)
 
     def of(self, tasks: Iterable[str] | None = None) -> dict[str, Effect]:
         """What these tasks (or all) did, by path."""
+        return {path: self._summary(parts, path) for path, parts in self._by_path(tasks).items()}
+
+    def shared(self, tasks: Iterable[str] | None = None) -> dict[str, SharedWork]:
+        """What the requests of these tasks (or of all) spared each other, by path."""
+        return {
+            path: reduce(SharedWork.plus, (part.shared for part in parts))
+            for path, parts in self._by_path(tasks).items()
+        }
+
+    def _by_path(self, tasks: Iterable[str] | None) -> dict[PathName, list[Tally]]:
         wanted = None if tasks is None else set(tasks)
-        effects: dict[str, Effect] = {}
+        found: dict[PathName, list[Tally]] = {}
         for path in PATHS:
-            parts = [
-                tally
-                for (task, way), tally in self.tallies.items()
-                if way == path and (wanted is None or task in wanted)
-            ]
-            if parts:
-                effects[path] = self._summary(parts, path)
-        return effects
+            for (task, way), tally in self.tallies.items():
+                if way == path and (wanted is None or task in wanted):
+                    found.setdefault(path, []).append(tally)
+        return found
 
     def _summary(self, parts: list[Tally], path: PathName) -> Effect:
         total = WorkSums(self.layers)
@@ -79,3 +97,10 @@ class Proof:
             return said[0]
         block, sub = total.kinds["block"].forwards, total.kinds["sub"].forwards
         return f"none of the {block} block and {sub} sub-block steps had an earlier step that the policy may reuse"
+
+
+def shared_work(sharing: Sharing, shape: ModelShape) -> SharedWork:
+    """What some requests were spared, with its price."""
+    taken = Work("prefill", sharing.positions, sharing.pairs, 0)
+    flops = price_of(taken, shape, FP32).flops if sharing.positions else 0
+    return SharedWork(positions=sharing.positions, flops=flops, forwards=sharing.forwards)

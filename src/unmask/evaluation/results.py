@@ -20,7 +20,16 @@ from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.task_data import Loaded, tasks_of
 from unmask.store.attempt import Sample
-from unmask.store.result import AccuracyResult, Answers, Effect, Model, Subtask, Totals, stderr_key
+from unmask.store.result import (
+    AccuracyResult,
+    Answers,
+    Effect,
+    Model,
+    SharedWork,
+    Subtask,
+    Totals,
+    stderr_key,
+)
 
 DIGITS = 6
 """Decimals of a log likelihood that count when two runs' answers are compared."""
@@ -42,7 +51,7 @@ def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options) -> Evaluation:
     _check_estimator(lm, loaded, options)
     returned = _timed(lm, loaded, options)
     info = lm.get_model_info()
-    effect, speed = info.pop("effect"), info.pop("speed")
+    effect, shared, speed = info.pop("effect"), info.pop("shared"), info.pop("speed")
     document = {
         "unmask": unmask.__version__,
         "lm_eval": version("lm_eval"),
@@ -57,6 +66,7 @@ def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options) -> Evaluation:
             "generation": dict(options.generation or {}),
         },
         "effect": effect,
+        "shared": shared,
         "speed": {"note": "totals of an accuracy run: no warm-up, no repeats", **speed},
     }
     return Evaluation(document, returned.get("samples", {}))
@@ -82,10 +92,10 @@ def _check_estimator(lm: UnmaskLM, loaded: Loaded, options: Options) -> None:
 
 def _timed(lm: UnmaskLM, loaded: Loaded, options: Options) -> dict[str, Any]:
     """lm-eval's results; seconds that it spends outside of the model are counted apart."""
-    before = lm.meter.clock()
+    before = lm.meter.now()
     returned = evaluate_tasks(lm, loaded, options)
     inside = lm.meter.decoding.seconds + lm.meter.scoring.seconds + lm.meter.phases.get("tokenising", 0.0)
-    lm.meter.phases["prompts_and_checking"] = max(0.0, lm.meter.clock() - before - inside)
+    lm.meter.phases["prompts_and_checking"] = max(0.0, lm.meter.now() - before - inside)
     return returned
 
 
@@ -102,6 +112,7 @@ def _task_entry(name: str, returned: Mapping[str, Any], loaded: Loaded, lm: Unma
         "version": returned.get("versions", {}).get(name),
         "all_metrics": {key: value for key, value in row.items() if "," in key},
         "effect": msgspec.to_builtins(lm.proof.of(members)),
+        "shared": msgspec.to_builtins(lm.proof.shared(members)),
         "sandbox": loaded.sandbox if any(source.runs_code for source in members_of(name)) else None,
     }
 
@@ -135,6 +146,7 @@ def result_of(evaluation: Evaluation, lm: UnmaskLM, task: str, metric: str | Non
         metrics={name: value for name, value in entry["all_metrics"].items() if value != "N/A"},
         subtasks=msgspec.convert(document["subtasks"], dict[str, Subtask]),
         effect=msgspec.convert(entry["effect"], dict[str, Effect]),
+        shared=msgspec.convert(entry["shared"], dict[str, SharedWork]),
         answers=Answers(
             sha256=answers_sha256(evaluation.samples),
             count=sum(len(_once(rows)) for rows in evaluation.samples.values()),

@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from unmask.cost import Ledger
+from unmask.cost import Ledger, Sharing
 from unmask.cost.median import median_interval
 from unmask.cost.work_sums import WorkSums
 from unmask.engine.engine import Engine
@@ -27,9 +27,10 @@ from unmask.evaluation.answering import (
     numbered,
     prefix_groups,
 )
-from unmask.evaluation.clock import MachineState, Meter, peak_memory, reset_peak_memory
+from unmask.evaluation.clock import MachineState, Meter, peak_memory, reset_peak_memory, waiting_for
 from unmask.evaluation.harness import Options, collect
 from unmask.evaluation.lm import UnmaskLM
+from unmask.evaluation.proof import shared_work
 from unmask.evaluation.task_data import Loaded
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
@@ -38,21 +39,29 @@ from unmask.store.result import (
     MeasuredSpeedup,
     PathName,
     RateInterval,
+    SharedWork,
     TimedConfiguration,
     TimingResult,
 )
+
+
+class Answered(NamedTuple):
+    """What one pass over all prompts gave."""
+
+    digest: str
+    """Of the answers."""
+    effect: WorkSums
+    shared: SharedWork
 
 
 @dataclass(slots=True)
 class ConfigurationRounds:
     """One configuration: how it runs once, and what its rounds took."""
 
-    run_once: Callable[[Meter], tuple[str, WorkSums]]
-    """Answers all prompts on the given clock; returns the digest of the answers and the counted work."""
-    answers: str = ""
-    """Digest of the warm-up's answers, which every round must repeat."""
-    effect: WorkSums | None = None
-    """Counted work of the warm-up."""
+    run_once: Callable[[Meter], Answered]
+    """Answers all prompts on the given clock."""
+    warm_up: Answered | None = None
+    """Every round must repeat its answers."""
     rounds: list[Meter] = field(default_factory=list)
     """The clock of each round."""
 
@@ -80,17 +89,18 @@ def time_all(
         done += 1
         progress(done, total)
 
-    warm_up = Meter()
+    wait = waiting_for(engine.transformer.device)
+    warm_up = Meter(wait=wait)
     with warm_up.phase("warm_up"):
         for configuration in configurations.values():
-            configuration.answers, configuration.effect = configuration.run_once(Meter())
+            configuration.warm_up = configuration.run_once(Meter())
             tick()
     reset_peak_memory(engine)
     state = MachineState.now()
     for number in range(rounds):
         names = list(configurations) if number % 2 == 0 else list(reversed(configurations))
         for name in names:
-            configurations[name].rounds.append(_timed(name, configurations[name]))
+            configurations[name].rounds.append(_timed(name, configurations[name], Meter(wait=wait)))
             tick()
     return TimingResult(
         task=task["name"],
@@ -105,10 +115,9 @@ def time_all(
     )
 
 
-def _timed(name: str, configuration: ConfigurationRounds) -> Meter:
-    meter = Meter()
-    answers, _ = configuration.run_once(meter)
-    if answers != configuration.answers:
+def _timed(name: str, configuration: ConfigurationRounds, meter: Meter) -> Meter:
+    assert configuration.warm_up is not None  # that of every configuration comes first
+    if configuration.run_once(meter).digest != configuration.warm_up.digest:
         raise UnmaskError(
             f"{name} gave other answers in a timed round than in its warm-up, so its speed means nothing."
         )
@@ -117,13 +126,13 @@ def _timed(name: str, configuration: ConfigurationRounds) -> Meter:
 
 def _runner(
     path: str, lm: UnmaskLM, requests: Sequence[Any], settings: Mapping[str, Any], task: Mapping[str, Any]
-) -> Callable[[Meter], tuple[str, WorkSums]]:
+) -> Callable[[Meter], Answered]:
     engine, policy = lm.engine, policy_spec(settings["policy"])
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":
         prompts = [
             GenerationRequest(
-                tuple(lm.tok_encode(request.args[0])),
+                lm.prompt_ids(request),
                 decode_settings({**request.args[1], **settings["generation"]}, decode, engine),
             )
             for request in requests
@@ -132,7 +141,7 @@ def _runner(
     pairs = [ScoreRequest(*lm.encoded(*request.args)) for request in requests]
     estimator, order = task["estimator"], task["order"]
 
-    def once(meter: Meter) -> tuple[str, WorkSums]:
+    def once(meter: Meter) -> Answered:
         return _scored(Scorer(engine, decode, policy, estimator, order, lm.batch_size, meter), pairs)
 
     return once
@@ -140,29 +149,34 @@ def _runner(
 
 def _generated(
     engine: Engine, requests: Sequence[GenerationRequest], policy: Any, batch_size: int, meter: Meter
-) -> tuple[str, WorkSums]:
+) -> Answered:
     answers: dict[int, list[int]] = {}
-    effect = WorkSums(engine.config.num_layers)
+    effect, spared = WorkSums(engine.config.num_layers), Sharing()
 
     def answered(place: int, generation: Any) -> None:
         answers[place] = generation.ids
         effect.add(WorkSums.of(generation.ledger, engine.config.shape))
+        spared.add(generation.sharing)
 
     generate(engine, requests, policy, batch_size, meter, answered)
-    return _digest(sorted(answers.items())), effect
+    return Answered(_digest(sorted(answers.items())), effect, shared_work(spared, engine.config.shape))
 
 
-def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> tuple[str, WorkSums]:
+def _scored(scorer: Scorer, requests: Sequence[ScoreRequest]) -> Answered:
     answers: dict[int, tuple[float, bool]] = {}
-    effect = WorkSums(scorer.engine.config.num_layers)
+    shape = scorer.engine.config.shape
+    effect, spared = WorkSums(shape.layers), Sharing()
 
-    def scored(group: list[int], scores: list[Any], ledger: Ledger, inactive: str | None) -> None:
+    def scored(
+        group: list[int], scores: list[Any], ledger: Ledger, sharing: Sharing, inactive: str | None
+    ) -> None:
         del inactive
+        spared.add(sharing)
         answers.update({place: (s.logprob, s.is_greedy) for place, s in zip(group, scores, strict=True)})
-        effect.add(WorkSums.of(ledger, scorer.engine.config.shape, len(group)))
+        effect.add(WorkSums.of(ledger, shape, len(group)))
 
     scorer.run(requests, prefix_groups(requests), scored, lambda _: None)
-    return _digest(sorted(answers.items())), effect
+    return Answered(_digest(sorted(answers.items())), effect, shared_work(spared, shape))
 
 
 def _digest(values: Any) -> str:
@@ -189,8 +203,8 @@ def _pace(configuration: ConfigurationRounds, path: str) -> list[float]:
 
 
 def _summary(configuration: ConfigurationRounds, path: PathName, ratios: list[float]) -> TimedConfiguration:
-    effect = configuration.effect
-    assert effect is not None  # the warm-up of every configuration comes first
+    assert configuration.warm_up is not None  # that of every configuration comes first
+    answers, effect, shared = configuration.warm_up
     parts = [meter.decoding if path == "generation" else meter.scoring for meter in configuration.rounds]
     tokens, requests = parts[0].tokens, parts[0].requests
     seconds = [part.seconds for part in parts]
@@ -207,5 +221,6 @@ def _summary(configuration: ConfigurationRounds, path: PathName, ratios: list[fl
         speedup=MeasuredSpeedup(median=median(ratios), **asdict(median_interval(ratios))),
         tokens_per_forward=tokens / effect.forwards if effect.forwards else None,
         effect=msgspec.convert(effect.as_dict(), CountedWork),
-        answers_sha256=configuration.answers,
+        shared=shared,
+        answers_sha256=answers,
     )

@@ -13,6 +13,7 @@ import msgspec
 import torch
 
 from unmask.errors import UnmaskError
+from unmask.evaluation.clock import Meter
 from unmask.evaluation.harness import Options
 from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
@@ -55,18 +56,21 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
     lock = read_lock(Path(worker.lock))
     if lock.datasets or lock.revision:
         work_offline()
-    loaded = _tasks(identity, worker, lock)
-    engine = load(
-        worker.checkpoint,
-        worker.device,
-        identity["dtype"],
-        identity["mask_token_id"],
-        lock.revision,
-    )
+    meter = Meter()
+    with meter.phase("tasks"):
+        loaded = _tasks(identity, worker, lock)
+    with meter.phase("loading"):
+        engine = load(
+            worker.checkpoint,
+            worker.device,
+            identity["dtype"],
+            identity["mask_token_id"],
+            lock.revision,
+        )
     result: AnyResult = (
         _timing(identity, engine, loaded, attempt)
         if identity["kind"] == "timing"
-        else _accuracy(identity, worker, engine, loaded, attempt, run)
+        else _accuracy(identity, worker, engine, loaded, attempt, run, meter)
     )
     transformer = engine.transformer
     return msgspec.structs.replace(
@@ -136,6 +140,7 @@ def _accuracy(
     loaded: Loaded,
     attempt: Attempt,
     run: RunFolder,
+    meter: Meter,
 ) -> AccuracyResult:
     task = identity["task"]
 
@@ -150,6 +155,7 @@ def _accuracy(
         estimator=task["estimator"],
         order=task["order"],
         batch_size=worker.batch_size,
+        meter=meter,
         journal=Journal(run.answers(), keep, attempt.progress),
     )
     evaluation = evaluate(lm, loaded, _options(task, identity["generation"]))

@@ -9,12 +9,15 @@ from unmask.errors import UnmaskError
 from unmask.lab.planning import Plan, SweepRun
 from unmask.policies.ceiling import canonical
 from unmask.policies.registry import policy_spec
-from unmask.spec.recipe import Recipe
+from unmask.spec import DecodeSpec
+from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
 from unmask.store.result import AccuracyResult
 
 MOST_CONFIGURATIONS = 4
 """Configurations that are tried: the control, one equal to it by construction, and some that may differ."""
+MOST_SETTINGS = 6
+"""Further decode settings that are tried, each by one configuration, so that `plan` can price their steps."""
 NEED_MANY_ROWS = {"too-few-samples"}
 """Guards that a handful of rows cannot satisfy and need not."""
 
@@ -30,7 +33,7 @@ def canary_runs(plan: Plan, rows: int) -> tuple[list[PlannedRun], str]:
 
 
 def canary_configurations(recipe: Recipe, present: set[str], layers: int) -> list[str]:
-    """The control, a configuration equal to it, and candidates that are not equal to each other."""
+    """The control, one equal to it, candidates that are not equal to each other, and one for each further setting."""
     configurations = [each for each in recipe.expanded() if each.name in present]
     if not configurations:
         raise UnmaskError("There is no configuration that a canary could try.")
@@ -45,7 +48,21 @@ def canary_configurations(recipe: Recipe, present: set[str], layers: int) -> lis
         wanted = recipe.success is None or recipe.success.is_candidate(name)
         if wanted and meaning != meanings[control]:
             others.setdefault(meaning, name)
-    return [control, *twin, *others.values()][:MOST_CONFIGURATIONS]
+    chosen = [control, *twin, *others.values()][:MOST_CONFIGURATIONS]
+    return [*chosen, *_further_settings(recipe, configurations, chosen)]
+
+
+def _further_settings(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], chosen: Sequence[str]
+) -> list[str]:
+    """Configurations without an acting policy, one for each decode setting that no chosen one tries so."""
+    plain = {each.name: recipe.decode_of(each) for each in configurations if policy_spec(each.policy).dead}
+    tried = [plain[name] for name in chosen if name in plain]
+    further: dict[DecodeSpec, str] = {}
+    for name, decode in plain.items():
+        if decode not in tried:
+            further.setdefault(decode, name)
+    return list(further.values())[:MOST_SETTINGS]
 
 
 def judge(recipe: Recipe, runs: Sequence[SweepRun]) -> Iterator[str]:

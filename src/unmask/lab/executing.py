@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 import msgspec
 
+from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
+from unmask.lab.jobs import slurm_folder
 from unmask.lab.planning import (
     Plan,
     Selection,
@@ -28,8 +31,8 @@ from unmask.lab.planning import (
 from unmask.lab.recipes import Message
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
 from unmask.launch.slurm import submit
-from unmask.spec.sweep import task_label
-from unmask.store.experiments import append_jobs
+from unmask.spec.sweep import PlannedRun, task_label
+from unmask.store.experiments import AnnouncedJobs, submitting
 from unmask.store.index import IndexRecord, listing
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
@@ -82,8 +85,8 @@ class SweepOutcome:
 
     @property
     def lacking(self) -> list[SweepRun]:
-        """Runs that failed, and runs that were started and have no result."""
-        cut_off = ("interrupted", "missing")
+        """Runs that failed, and runs that were started here and have no result."""
+        cut_off = () if self.submitted else ("interrupted", "missing")
         return [
             run
             for run in self.runs
@@ -190,6 +193,8 @@ class _Execution:
     def __init__(self, plan: Plan, on: Place, slots: int | None, canary: int | None) -> None:
         if on not in ("local", "slurm"):
             raise UnmaskError(f"A sweep runs on `local` or `slurm`, not on {on!r}.")
+        if not plan.locked:
+            plan.opened.lock()  # says what is missing
         self._plan, self._on, self._slots, self._canary = plan, on, slots, canary
         self._forecast: Forecast | None = None
 
@@ -198,21 +203,27 @@ class _Execution:
         if self._canary is not None:
             yield from self._try_canary(self._canary)
             self._plan = self._plan.again()
-        to_do, changed = self._plan.to_do, self._plan.changed
+        changed = self._plan.changed
         # A recipe whose name belongs to another one is refused here, before anything is said or set aside.
         write_down(self._plan)
         if self._plan.unknown:
             yield Message(self._plan.unknown)
         yield from map(Message, changed)
+        if self._on == "slurm":
+            yield from self._told(self._submit_all)
+            return
         # Results that are about to be set aside, or to be added, must not change what is predicted.
-        self._forecast = self._plan.forecast if self._on == "local" else None
-        for each in to_do:
+        self._forecast = self._plan.forecast
+        self._prepare()
+        if self._plan.to_do:
+            yield from self._run_here(self._plan.to_do)
+
+    def _prepare(self) -> None:
+        """Put earlier results out of the way of what is about to start."""
+        for each in self._plan.to_do:
             if self._plan.force is not None and each.folder.folder.exists():
                 each.folder.set_aside()
             each.folder.put_damaged_away()
-        if not to_do:
-            return
-        yield from self._submit(to_do) if self._on == "slurm" else self._run_here(to_do)
 
     def outcome(self) -> SweepOutcome:
         """What there is now."""
@@ -239,13 +250,12 @@ class _Execution:
         if refusal := unknown_jobs(runs):
             raise UnmaskError(refusal)
         freeze(store, opened, runs)
-        if to_do := still_to_do(runs, retry_failed=True):
-            if self._on == "slurm":
-                yield from self._submit(to_do)
-            else:
-                yield from self._run_here(to_do)
+        if self._on == "slurm":
+            yield from self._told(partial(self._submit_canary, small))
+        elif to_do := still_to_do(runs, retry_failed=True):
+            yield from self._run_here(to_do)
         yield from self._wait_for(runs)
-        yield from map(Message, judge(opened.recipe, sweep_runs(store, small)))
+        yield from map(Message, judge(opened.recipe, sweep_runs(store, small, self._plan.jobs())))
 
     def _run_here(self, runs: Sequence[SweepRun]) -> Events:
         """Execute runs on this machine, timing runs last and alone; one that fails does not stop the others."""
@@ -257,14 +267,45 @@ class _Execution:
             with local_pool(commands, where, held=_is_held) as events:
                 yield from events
 
-    def _submit(self, runs: Sequence[SweepRun]) -> Events:
-        """Submit runs as arrays; every job id is on record before the next array is tried."""
+    def _told(self, submitting_runs: Callable[[list[str]], None]) -> Events:
+        """Do this while nobody else submits; then say what was submitted, and why the rest was refused."""
+        sentences: list[str] = []
+        refusal: UnmaskError | None = None
+        try:
+            with submitting(self._plan.store):
+                submitting_runs(sentences)
+        except UnmaskError as error:
+            refusal = error
+        yield from map(Message, sentences)
+        if refusal is not None:
+            raise refusal
+
+    def _submit_all(self, sentences: list[str]) -> None:
+        if self._plan.to_do:
+            # Somebody else may have submitted some of them since the plan was made.
+            self._plan = self._plan.again()
+        self._prepare()
+        self._submit(self._plan.to_do, sentences)
+
+    def _submit_canary(self, planned: Sequence[PlannedRun], sentences: list[str]) -> None:
+        runs = sweep_runs(self._plan.store, planned, self._plan.jobs())
+        self._submit(still_to_do(runs, retry_failed=True), sentences)
+
+    def _submit(self, runs: Sequence[SweepRun], sentences: list[str]) -> None:
+        """Submit runs as arrays; each is on record before sbatch is called, and its id before the next one is tried."""
         store, name = self._plan.store, self._plan.experiment
-        folder = (store.root / "experiments" / name / "slurm").resolve()
+        announced: list[AnnouncedJobs] = []
+
+        def announce(commands: Sequence[WorkerCommand]) -> str:
+            announced.append(AnnouncedJobs.announce(store, name, [command.run for command in commands]))
+            return announced[-1].job_name
+
         resources = msgspec.to_builtins(self._plan.opened.recipe.resources)
-        for array in submit([each.command for each in runs], folder, resources, name):
-            append_jobs(store, name, [{"job": each.job_id, "run": each.command.run} for each in array])
-            yield Message(f"{len(array)} runs submitted as job {array[0].job_id.split('_')[0]}.")
+        commands = [each.command for each in runs]
+        for array in submit(commands, slurm_folder(store, name), resources, announce) if runs else ():
+            announced[-1].confirm(each.job_id for each in array)
+            job = array[0].job_id.split("_")[0]
+            sentences.append(f"{counted(len(array), 'run')} submitted as job {job}.")
 
     def _wait_for(self, runs: Sequence[SweepRun]) -> Events:
         """Wait until none of these runs waits or is under way any more."""
@@ -273,7 +314,7 @@ class _Execution:
         while True:
             now = sweep_runs(store, planned, self._plan.jobs())
             if (sentence := unknown_jobs(now)) and not silent:
-                yield Message(f"{sentence} Until it answers, they are waited for.")
+                yield Message(f"{sentence} Until it answers, the canary waits.")
             silent = sentence is not None
             if not any(each.status in UNDER_WAY for each in now):
                 return

@@ -4,9 +4,9 @@
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
+from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
+from unmask.lab.jobs import submitted_jobs
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
-from unmask.lab.runs import StorePlace, computed_anew, open_store, submitted_jobs
+from unmask.lab.runs import StorePlace, computed_anew, open_store
 from unmask.launch import WorkerCommand
-from unmask.spec.lock import Lock
+from unmask.spec.lock import Lock, Outline
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.index import listing
@@ -27,7 +29,7 @@ from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
 
 if TYPE_CHECKING:
-    from unmask.analysis.ceilings import Outlook
+    from unmask.analysis.ceilings import Outlook, StepCounts
     from unmask.analysis.forecast import Forecast
 
 
@@ -86,18 +88,45 @@ class Plan:
     """Whether jobs that SLURM does not answer for count as ended."""
     device: str | None = None
     """The device whose roofline the ceilings are taken from; None takes the recipe's kind of device."""
+    traces: Mapping[str, str | Path] = field(default_factory=dict)
+    """By configuration: traces of `unmask probe` with its decode settings, by whose steps these are priced."""
 
     @property
     def experiment(self) -> str:
         """The recipe's name."""
         return self.opened.recipe.name
 
+    @property
+    def locked(self) -> bool:
+        """Whether there is a lock; without one, runs have neither ids nor states, and nothing can be executed."""
+        return not isinstance(self.lock, Outline)
+
     @cached_property
     def outlook(self) -> "Outlook":
-        """Ceilings, configurations that cannot differ, and samples needed."""
+        """Ceilings, what cannot act or differ, and samples needed."""
         from unmask.analysis.ceilings import outlook
+        from unmask.analysis.forecast import steps_taken
 
-        return outlook(self.opened.recipe, self.lock, self.device)
+        recipe, planned = self.opened.recipe, [run.planned for run in self.runs]
+        known = steps_taken(recipe, self.lock, planned, self.store) | self._steps_of_traces()
+        return outlook(recipe, self.lock, self.device, known)
+
+    def _steps_of_traces(self) -> "dict[str, StepCounts]":
+        """A trace speaks for every configuration with the decode settings of the one that it is given for."""
+        from unmask.analysis.ceilings import StepCounts
+        from unmask.policies.calibration import recorded_steps
+
+        recipe = self.opened.recipe
+        settings = {each.name: recipe.decode_of(each) for each in recipe.expanded()}
+        counts: dict[str, StepCounts] = {}
+        for configuration, file in self.traces.items():
+            if configuration not in settings:
+                raise UnmaskError(
+                    f"A trace is given for {configuration}, which is no configuration; there are {', '.join(settings)}."
+                )
+            steps = StepCounts(*recorded_steps(Path(file)), f"the trace {file}")
+            counts |= {name: steps for name in settings if settings[name] == settings[configuration]}
+        return counts
 
     @cached_property
     def forecast(self) -> "Forecast | None":
@@ -115,7 +144,7 @@ class Plan:
     @property
     def changed(self) -> list[str]:
         """Sentences on runs to do that had a result before something in their identities changed."""
-        before = read_experiment(self.store, self.experiment)
+        before = read_experiment(self.store, self.experiment) if self.locked else None
         missing = [run for run in self.to_do if run.status == "missing"]
         if before is None or not missing:
             return []
@@ -166,19 +195,23 @@ def plan(
     recipe: str | Path,
     *,
     device: str | None = None,
+    traces: Mapping[str, str | Path] | None = None,
     on_event: Notify | None = None,
     **selection: Unpack[Selection],
 ) -> Plan:
     """The runs of a recipe with their states, what is to do, ceilings, samples needed, and a forecast.
 
-    Nothing is written but a missing lock, and that only where nothing need be downloaded for it.
+    Nothing is written but a missing lock, and that only where nothing need be downloaded for it. Where it would have to
+    be, the plan goes by the checkpoint's config.json, or what is known of a published one, and by published numbers of
+    rows.
 
         >>> plan = lab.plan("recipes/05_mine", tasks=["gsm8k"], limit=50)     # doctest: +SKIP
         >>> [run.label for run in plan.to_do], plan.forecast, plan.outlook    # doctest: +SKIP
     """
     opened = open_recipe(recipe)
     store = open_store(selection.get("store"))
-    lock = opened.lock(on_event)
+    lock = opened.present_lock() or (opened.outline() if opened.needs_network else None)
+    lock = lock or opened.lock(on_event)
     planned = sweep_of(
         opened.recipe,
         lock,
@@ -190,7 +223,7 @@ def plan(
     runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
     retry_failed = selection.get("retry_failed", False)
     assume_gone = selection.get("assume_gone", False)
-    return Plan(opened, lock, store, runs, (), force, retry_failed, assume_gone, device).again()
+    return Plan(opened, lock, store, runs, (), force, retry_failed, assume_gone, device, traces or {}).again()
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -230,10 +263,14 @@ def unknown_jobs(runs: Iterable[SweepRun]) -> str | None:
     unknown = _once(run for run in runs if run.status == "unknown")
     if not unknown:
         return None
-    jobs = ", ".join(dict.fromkeys(str(run.state.job).split("_")[0] for run in unknown))
+    jobs = list(dict.fromkeys(str(run.state.job).split("_")[0] for run in unknown))
+    are, names = (
+        "is" if len(unknown) == 1 else "are",
+        f"{'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs)}",
+    )
     return (
-        f"SLURM does not answer for {len(unknown)} submitted runs (jobs {jobs}), so they are not started again; "
-        "try later, or use --assume-gone if you know that these jobs have ended."
+        f"SLURM does not answer for {counted(len(unknown), 'submitted run')} ({names}), which {are} not started "
+        "again; try later, or use --assume-gone if you know that no job is left."
     )
 
 

@@ -6,13 +6,14 @@ Knows files and names. What a recipe expands to is in spec, what of it is still 
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
 from unmask.errors import UnmaskError
-from unmask.model.hub import HUB_ID
-from unmask.spec.lock import Lock, read_lock
+from unmask.evaluation.catalogue import members_of
+from unmask.model.hub import HUB_ID, known_config
+from unmask.spec.lock import Lock, Outline, read_lock
 from unmask.spec.recipe import (
     EMBEDDED,
     NAME,
@@ -77,10 +78,8 @@ class OpenRecipe:
 
     def lock(self, notify: Notify | None = None) -> Lock:
         """The lock; one that is missing or does not cover the recipe is made where nothing need be downloaded."""
-        if self.lock_file.exists():
-            lock = read_lock(self.lock_file)
-            if lock.model == self.checkpoint and all(task.name in lock.members for task in self.recipe.tasks):
-                return lock
+        if lock := self.present_lock():
+            return lock
         if self.needs_network:
             raise UnmaskError(
                 f"{self.lock_file} is missing or does not cover the recipe; fetch and lock its checkpoint and "
@@ -89,6 +88,31 @@ class OpenRecipe:
         if notify is not None:
             notify(Message("Locking checkpoint and data ..."))
         return read_lock(prepare(self.file))
+
+    def present_lock(self) -> Lock | None:
+        """The lock that lies beside the recipe; None where there is none, or it does not cover the recipe."""
+        if not self.lock_file.exists():
+            return None
+        lock = read_lock(self.lock_file)
+        covers = lock.model == self.checkpoint and all(
+            task.name in lock.members for task in self.recipe.tasks
+        )
+        return lock if covers else None
+
+    def outline(self) -> Outline | None:
+        """What stands in for the lock in a plan: the checkpoint's config and published numbers of rows, where known."""
+        from unmask.evaluation.task_files import check_names
+
+        names = check_names(task.name for task in self.recipe.tasks)
+        members = {name: members_of(name) for name in names}
+        sizes = {source.name: source.published_rows for name in names for source in members[name]}
+        known = {task: rows for task, rows in sizes.items() if rows is not None}
+        config = known_config(self.checkpoint, self.recipe.model.revision)
+        if config is None or len(known) < len(sizes):
+            return None
+        tasks = {name: tuple(source.name for source in sources) for name, sources in members.items()}
+        shape, family = asdict(config.shape), config.family.name
+        return Outline.of(self.checkpoint, shape, config.block_size, family, tasks, known)
 
 
 def open_recipe(path: str | Path) -> OpenRecipe:

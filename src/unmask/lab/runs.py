@@ -9,14 +9,14 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from unmask.errors import UnmaskError
-from unmask.launch import job_states
+from unmask.lab.jobs import output_of_dead_job, submitted_jobs
 from unmask.launch.local import LOG
 from unmask.launch.queue_state import cancel as cancel_jobs
 from unmask.spec.sweep import differences, revision_change
@@ -24,14 +24,12 @@ from unmask.store.experiments import (
     Experiment,
     Member,
     experiment_names,
-    names_with_jobs,
     read_experiment,
-    read_jobs,
 )
 from unmask.store.index import IndexRecord, listing
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
-from unmask.store.state import PENDING, RUNNING, UNKNOWN, State, SubmittedJob, state_of, states
+from unmask.store.state import State, state_of, states
 from unmask.store.store import Store
 
 MISSING = State("missing")
@@ -44,46 +42,6 @@ StorePlace = str | Path | Store | None
 def open_store(store: StorePlace) -> Store:
     """The store that is meant."""
     return store if isinstance(store, Store) else Store.at(store)
-
-
-def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
-    """The job of every unfinished run that was submitted, with SLURM's word for it; empty without submissions."""
-    newest = _newest_jobs(store)
-    folders = {name.rpartition("-")[2]: store.runs_folder / name for name in store.names()} if newest else {}
-    unfinished = {
-        run: ids
-        for run, ids in newest.items()
-        if run in folders and not (folders[run] / "result.json").exists()
-    }
-    if not unfinished:
-        return {}
-    queue = job_states(job for ids in unfinished.values() for job in ids)
-    words = {job: "" if state.phase == "vanished" else state.state for job, state in queue.items()}
-    return {
-        run: _liveliest([SubmittedJob(job, words[job]) for job in ids], RunFolder(folders[run]))
-        for run, ids in unfinished.items()
-    }
-
-
-def _newest_jobs(store: Store) -> dict[str, list[str]]:
-    """The newest job of every run in each experiment that submitted it."""
-    newest: dict[str, list[str]] = {}
-    for name in names_with_jobs(store):
-        lines = (line for line in read_jobs(store, name) if "run" in line and "job" in line)
-        for run, job in {str(line["run"]): str(line["job"]) for line in lines}.items():
-            newest.setdefault(run, []).append(job)
-    return newest
-
-
-def _liveliest(jobs: Sequence[SubmittedJob], run: RunFolder) -> SubmittedJob:
-    """The one that may still work on the run, where two experiments have submitted it."""
-    attempts = run.attempts()
-    if attempts and attempts[-1].failure() is not None:
-        # The end of this job is known from its own files, whatever SLURM says.
-        ids = attempts[-1].record().slurm
-        ended = f"{ids['array_job']}_{ids['array_task']}" if ids.get("array_job") else ids.get("job")
-        jobs = [replace(job, word="") if job.word == UNKNOWN and job.id == ended else job for job in jobs]
-    return max(jobs, key=lambda job: (job.word in RUNNING, job.word in PENDING, job.word == UNKNOWN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +152,15 @@ def experiment_of(store: Store, name: str) -> Experiment:
 def logs(run: str, *, attempt: int | None = None, store: StorePlace = None) -> Path:
     """The log of a run's newest attempt, or of the one with this number; a run goes by its id or its beginning.
 
+    Where a SLURM job ended before its worker began, it is the job's own output, which may hold secrets.
+
     >>> print(lab.logs("f91f72e0").read_text())               # doctest: +SKIP
     """
-    folder = open_store(store).open(run)
+    place = open_store(store)
+    folder = place.open(run)
     attempts = folder.attempts()
+    if attempt is None and (output := output_of_dead_job(place, folder)) is not None:
+        return output
     if attempt is not None:
         chosen = [each for each in attempts if int(each.number) == attempt]
         if not chosen:
@@ -232,6 +195,8 @@ def cancel(*names: str, store: StorePlace = None) -> Cancelled:
     runs = {run.id: run for name in names for run in _runs_of(place, name)}
     jobs = {run: job.id for run, job in submitted_jobs(place).items() if job.word}
     queued = [jobs[run] for run in runs if run in jobs]
+    if nameless := [job for job in queued if not job[0].isdecimal()]:
+        raise UnmaskError(f"SLURM does not answer for the job named {nameless[0]}; cancel it when it does.")
     if queued:
         cancel_jobs(queued)
     stopped = [run for run in runs.values() if run.id not in jobs and _stop(run)]

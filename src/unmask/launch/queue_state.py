@@ -59,6 +59,16 @@ def job_states(job_ids: Iterable[str], seconds: float | None = None) -> dict[str
     }
 
 
+def jobs_named(names: Iterable[str], seconds: float | None = None) -> dict[str, str] | None:
+    """The job or array in the queue that goes by each of these names; None where squeue does not answer."""
+    command = ["squeue", "-h", "-t", "all", "-o", "%F|%j", "--name", ",".join(dict.fromkeys(names))]
+    answer = _run(command, SECONDS if seconds is None else seconds)
+    if answer is None or answer.returncode:
+        return None
+    lines = (line.strip().partition("|") for line in answer.stdout.splitlines())
+    return {name: job for job, _, name in lines if job.isdecimal()}
+
+
 def cancel(job_ids: Iterable[str], seconds: float = 60.0) -> None:
     """Cancel jobs; those that have ended are none of its business."""
     wanted = list(dict.fromkeys(job_ids))

@@ -6,13 +6,14 @@ Nothing is waited for: what is done is seen on disk, what is queued by `queue_st
 sbatch sees in its own files, so sbatch sees no variable that holds a secret, except those that `export` names.
 """
 
+import io
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,10 @@ MOST_RESTARTS = 50
 """Time limits a run may meet before it is taken for one that gets nowhere."""
 
 
+TAIL_BYTES = 8192
+"""Of a job's output, what is searched for its last words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submitted:
     """A worker that is in the queue as a job."""
@@ -44,12 +49,16 @@ class Submitted:
 
 
 def submit(
-    commands: Sequence[WorkerCommand], folder: Path, resources: Mapping[str, Any], name: str = "unmask"
+    commands: Sequence[WorkerCommand],
+    folder: Path,
+    resources: Mapping[str, Any],
+    announce: Callable[[Sequence[WorkerCommand]], str] = lambda _commands: "unmask",
 ) -> Iterator[list[Submitted]]:
     """Submit commands in as few arrays as the cluster allows, giving each array's ids as soon as it is in the queue.
 
-    `folder` takes the scripts and the logs of the jobs themselves. If an array is refused, the ones before it are in
-    the queue and have been given.
+    `folder` takes the scripts and the logs of the jobs themselves. `announce` is called with the commands of an array
+    before sbatch is, and gives its name. If an array is refused, the ones before it are in the queue and have been
+    given.
     """
     wanted = read_resources(resources)
     refuse_secrets(wanted, (command.argv for command in commands))
@@ -66,7 +75,7 @@ def submit(
     after: str | None = None
     for start in range(0, len(commands), size):
         chunk = commands[start : start + size]
-        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, name)
+        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, announce(chunk))
         submitted = _submit_array(executor, chunk, wanted.requeue, _exported(wanted), start)
         # Arrays have limits of their own: with a limit on all, one follows the other.
         after = submitted[0].job_id.split("_")[0] if wanted.parallel else None
@@ -128,14 +137,32 @@ def _submit_array(
     ]
     kept = _loose_files(executor)
     try:
-        with _public_environment(exported):
+        # submitit prints what sbatch says, and then raises it as an error.
+        with _public_environment(exported), redirect_stderr(io.StringIO()):
             queued = executor.submit_array(tasks)
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         for file in _loose_files(executor) - kept:
             file.unlink(missing_ok=True)
-        rest = f" {before} runs before these are in the queue." if before else ""
+        rest = f" Of the runs, {before} were submitted before and are in the queue." if before else ""
         raise UnmaskError(f"sbatch refused: {_sentence(str(error))}{rest}") from None
     return [Submitted(command, job.job_id) for command, job in zip(commands, queued, strict=True)]
+
+
+def output_of(folder: Path, job_id: str) -> Path:
+    """What a job itself has printed: its `setup` lines, submitit, and the end of its worker."""
+    return folder / job_id / f"{job_id}_0_log.out"
+
+
+def last_words(output: Path) -> str:
+    """The last line of a job's output that says something of the job, without secrets; empty where there is none."""
+    try:
+        with output.open("rb") as stream:
+            stream.seek(max(0, output.stat().st_size - TAIL_BYTES))
+            lines = stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    words = [line for line in lines if line.strip() and not line.startswith(("submitit INFO", "srun: "))]
+    return redacted(" ".join("".join(filter(str.isprintable, words[-1])).split())) if words else ""
 
 
 def _loose_files(executor: "SlurmExecutor") -> set[Path]:

@@ -23,6 +23,7 @@ from unmask.launch.processes import has_ended, start_worker, wait_for
 GRACE = 10.0
 """Seconds that a worker has to end when told to."""
 PAUSE = 0.2
+TAIL_BYTES = 8192
 WARNING: signal.Signals = getattr(signal, f"SIG{submitit.JobEnvironment.USR_SIG}")
 
 
@@ -38,13 +39,21 @@ class Task(Checkpointable):
         if self._result.exists():
             return
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        printed = self._log_file.stat().st_size if self._log_file.exists() else 0
         # The same process group as this process: SLURM may track jobs by it.
         self._worker = start_worker(self._argv, self._log_file, own_session=False, ignore=[WARNING])
         while not has_ended(self._worker):
             time.sleep(PAUSE)
         code = self._worker.wait()
         if code:
+            self._show_end(printed)
             sys.exit(code if code > 0 else 128 - code)
+
+    def _show_end(self, begin: int) -> None:
+        """Print the end of what the worker has printed, which stands nowhere else if it died before it began."""
+        with self._log_file.open("rb") as log:
+            log.seek(max(begin, self._log_file.stat().st_size - TAIL_BYTES))
+            print(log.read().decode(errors="replace"), flush=True)
 
     def checkpoint(self) -> DelayedSubmission | None:  # type: ignore[override]
         """Stop the worker; the same command again, or None where it may not be requeued."""

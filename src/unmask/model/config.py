@@ -16,6 +16,7 @@ from unmask.spec.build import shown
 from unmask.spec.decode import DecodeSpec, ResolvedSpec
 from unmask.spec.family import FAST_DLLM_V2, Family, family_of
 
+CONFIG_FILE = "config.json"
 RUNNABLE = {"Fast_dLLM_Qwen", "qwen2"}
 MOST = {
     "num_hidden_layers": 1024,
@@ -112,10 +113,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_config(folder: Path) -> ModelConfig:
     """Read config.json (and generation_config.json, where there is one) of a checkpoint folder."""
-    raw = read_json(folder / "config.json", missing=f"{folder} is not a checkpoint: it has no config.json.")
+    raw = read_json(folder / CONFIG_FILE, missing=f"{folder} is not a checkpoint: it has no {CONFIG_FILE}.")
     generation_file = folder / "generation_config.json"
     generation = read_json(generation_file, missing="") if generation_file.is_file() else {}
-    return parse_config(raw, generation, source=str(folder / "config.json"))
+    return parse_config(raw, generation, source=str(folder / CONFIG_FILE))
 
 
 def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -> ModelConfig:

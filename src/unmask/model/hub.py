@@ -1,9 +1,14 @@
-"""Finds the folder of a checkpoint: the embedded one, a local path, or a hub id through the hub's cache."""
+"""Finds the folder of a checkpoint: the embedded one, a local path, or a hub id through the hub's cache.
+
+Where its config alone is asked for, facts of published checkpoints stand in for a download.
+"""
 
 import re
 from pathlib import Path
 
 from unmask.errors import UnmaskError
+from unmask.model.config import CONFIG_FILE, ModelConfig, parse_config, read_config
+from unmask.spec.published import PublishedCheckpoint, published
 from unmask.spec.recipe import EMBEDDED
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -24,6 +29,32 @@ def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool
     if is_hub_id(name):
         return _download(str(name), revision, WANTED if weights else SMALL)
     return Path(name).expanduser()
+
+
+def find_config(name: str | Path, revision: str | None = None) -> ModelConfig:
+    """The config of a checkpoint, which is fetched where it is not known."""
+    return known_config(name, revision) or read_config(find_checkpoint(name, revision, weights=False))
+
+
+def known_config(name: str | Path, revision: str | None = None) -> ModelConfig | None:
+    """The config as it is known without a network: by its folder, the hub's cache, or a published fact."""
+    if not is_hub_id(name) or in_cache(str(name), revision):
+        return read_config(find_checkpoint(name, revision, weights=False))
+    known = published(str(name))
+    return None if known is None else parse_published(known)
+
+
+def parse_published(known: PublishedCheckpoint) -> ModelConfig:
+    """The config of a published checkpoint by the facts that ship with the package."""
+    (name,) = known.names
+    return parse_config(known.config, known.generation_config, source=f"{name} (published config)")
+
+
+def in_cache(repository: str, revision: str | None = None) -> bool:
+    """Whether the hub's cache holds the config of a repository."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(repository, CONFIG_FILE, revision=revision), str)
 
 
 def is_hub_id(name: str | Path) -> bool:

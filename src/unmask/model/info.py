@@ -6,6 +6,7 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint, weight_files
 from unmask.model.config import ModelConfig, read_config
+from unmask.model.hub import parse_published
 from unmask.model.memory import (
     PROCESS_BYTES,
     buffer_bytes,
@@ -16,6 +17,7 @@ from unmask.model.memory import (
 )
 from unmask.model.token_files import TOKENIZER_FILE, mask_token_of
 from unmask.model.tokenizer import Tokenizer
+from unmask.spec.published import PublishedCheckpoint
 
 DEFAULT_LENGTH = 2048
 ELEMENT_BYTES = {"float32": 4, "16 bit": 2}
@@ -30,7 +32,7 @@ def describe(folder: Path, batch_size: int, length: int | None, from_hub: bool =
         open_checkpoint(folder)
     config = read_config(folder)
     length = length or min(DEFAULT_LENGTH, config.max_positions)
-    facts = _architecture(folder, config)
+    facts = _architecture(str(folder), config)
     reason = None
     try:
         present = all(file.is_file() for file in weight_files(folder))
@@ -42,21 +44,45 @@ def describe(folder: Path, batch_size: int, length: int | None, from_hub: bool =
             )
         facts |= _text_side(folder)
         facts["mask_token"] = mask_token_of(config, folder)
-        if config.block_size is None:
-            raise UnmaskError(
-                "config.json names no block size (bd_size); give --block-size when you generate."
-            )
-        if length > config.max_positions:
-            raise UnmaskError(f"length {length} exceeds the context of {config.max_positions} tokens.")
+        _check_lengths(config, length)
     except UnmaskError as error:
         reason = str(error)
     facts["memory"] = _memory(config, batch_size, length)
     return {**facts, "usable": reason is None, "reason": reason}
 
 
-def _architecture(folder: Path, config: ModelConfig) -> dict[str, Any]:
+def describe_published(known: PublishedCheckpoint, batch_size: int, length: int | None) -> dict[str, Any]:
+    """The same of a published checkpoint that is not here, by the facts that ship with the package."""
+    (name,) = known.names
+    try:
+        config = parse_published(known)
+    except UnmaskError as error:
+        raise UnmaskError(f"{error} It has {known.parameters:,} parameters.") from None
+    length = length or min(DEFAULT_LENGTH, config.max_positions)
+    reason = None
+    try:
+        _check_lengths(config, length)
+    except UnmaskError as error:
+        reason = str(error)
+    facts = _architecture(name, config) | {"weights": "not downloaded", "known": known.known}
     return {
-        "path": str(folder),
+        **facts,
+        "memory": _memory(config, batch_size, length),
+        "usable": reason is None,
+        "reason": reason,
+    }
+
+
+def _check_lengths(config: ModelConfig, length: int) -> None:
+    if config.block_size is None:
+        raise UnmaskError("config.json names no block size (bd_size); give --block-size when you generate.")
+    if length > config.max_positions:
+        raise UnmaskError(f"length {length} exceeds the context of {config.max_positions} tokens.")
+
+
+def _architecture(path: str, config: ModelConfig) -> dict[str, Any]:
+    return {
+        "path": path,
         "architecture": "Qwen2 block diffusion" if config.block_size else "Qwen2",
         "layers": config.num_layers,
         "heads": config.num_heads,

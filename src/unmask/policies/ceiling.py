@@ -25,9 +25,11 @@ class Ceiling:
     """Why the policy cannot save anything, where it cannot."""
 
 
-def ceiling_of(spec: AnyPolicySpec, shape: ModelShape, device: Device, script: Script) -> Ceiling:
-    """Rehearse a policy and the baseline and compare their prices."""
-    baseline = _baseline(shape.layers, script)
+def ceiling_of(
+    spec: AnyPolicySpec, shape: ModelShape, device: Device, script: Script, against: Script | None = None
+) -> Ceiling:
+    """Rehearse a policy and the baseline and compare their prices; `against` is the baseline's script if it differs."""
+    baseline = _baseline(shape.layers, against or script)
     reduced = rehearse(make_policy(spec, shape.layers), shape.layers, script)
     full = total_price(baseline, shape, device.element_bytes)
     less = total_price(reduced, shape, device.element_bytes)

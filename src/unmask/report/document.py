@@ -29,7 +29,7 @@ class TableLine:
     skipped: float | None
     """Share of the layer work that was not done."""
     work: float | None
-    """Operations a token (or request), as a multiple of the control's."""
+    """Computed operations a token (or request), as a multiple of the control's."""
     timing: ConfigurationTiming | None
     """Of a timing run on the same task."""
     speedup: Speedup | None

@@ -156,7 +156,10 @@ COLUMNS = (
     Column(
         heading="Operations",
         unit=f"{TIMES} control",
-        explanation="Counted operations a token, or a request where options are scored.",
+        explanation=(
+            "Computed operations a token, or a request where options are scored; what was taken over from other "
+            "requests is not computed."
+        ),
         cell=lambda line: Cell(times(line.work), "", line.work),
         applies=lambda task: any(line.work is not None for line in task.lines if not line.is_control),
     ),

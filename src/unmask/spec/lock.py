@@ -77,6 +77,33 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return hashlib.sha256(listing.encode()).hexdigest()
 
 
+class Outline(Lock, frozen=True, kw_only=True):
+    """What is known before a lock is made: shape and numbers of rows, but no hashes, so that no run has an id."""
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        shape: dict[str, int],
+        block_size: int | None,
+        family: str,
+        members: dict[str, tuple[str, ...]],
+        sizes: dict[str, int],
+    ) -> "Outline":
+        """An outline, with nothing in the place of every hash and version."""
+        unknown = dict.fromkeys(sizes, "")
+        return cls(
+            model=model,
+            shape=shape,
+            block_size=block_size,
+            family=family,
+            members=members,
+            sizes=sizes,
+            tasks=unknown,
+            versions=unknown,
+        )
+
+
 def task_is_known(task: str, lock: "Lock") -> bool:
     """Whether a lock holds a task's rows, their number and its version."""
     return task in lock.tasks and task in lock.sizes and task in lock.versions

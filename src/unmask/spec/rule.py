@@ -143,6 +143,10 @@ class CustomRuleSpec(RuleSpec, frozen=True, kw_only=True, tag="custom"):
         if not TARGET.fullmatch(self.target):
             raise UnmaskError(f"target is {shown(self.target)}; write package.module:Class.")
 
+    def __hash__(self) -> int:
+        """Options are a mapping, which has no hash of its own."""
+        return hash(msgspec.json.encode(self, order="deterministic"))
+
     def depends_on(self) -> dict[str, str]:
         """An edit of the code gives other choices, so another result."""
         return {"rule_code": own_code(self.target)}

@@ -31,7 +31,7 @@ from unmask.store.files import (
 )
 from unmask.store.process import ProcessMark, slurm_ids, this_process
 from unmask.store.redaction import redacted_arguments
-from unmask.store.result import Number
+from unmask.store.result import Number, SharedWork
 
 BUFFERED_LINES = 256
 """Answers that are held back at most when nobody flushes."""
@@ -52,6 +52,13 @@ class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
     """Command line of the process, without secrets."""
     started: str | None = None
     """When the attempt began, in UTC."""
+
+    @property
+    def job(self) -> str | None:
+        """The job as squeue knows it: `17`, or `17_3` in an array; None without SLURM."""
+        if self.slurm.get("array_job"):
+            return f"{self.slurm['array_job']}_{self.slurm.get('array_task')}"
+        return self.slurm.get("job")
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +85,8 @@ class GeneratedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What ended the answer: a stop token, a stop string, the limit of length, or the end of the context."""
     effect: WorkRow
     """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
+    shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
+    """What other requests of the batch spared this one."""
 
 
 class ScoredGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +100,8 @@ class ScoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Why the policy could not act, if it could not."""
     effect: WorkRow
     """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
+    shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
+    """What other requests of the batch, and those with this prefix, spared these."""
 
 
 AnyAnswer = GeneratedAnswer | ScoredGroup

@@ -6,10 +6,11 @@ Knows names and files. An experiment does not own its runs: two that describe th
 import hashlib
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -135,17 +136,49 @@ def experiment_names(store: Store) -> list[str]:
     return sorted(file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
 
 
-def append_jobs(store: Store, name: str, jobs: Iterable[Mapping[str, Any]]) -> None:
-    """Remember submitted jobs, one line each, such as {"job": "123_4", "run": "<id>"}.
-
-    Every call writes a file of its own, so that no other writer, on this machine or another, can cut its lines off.
-    """
-    folder = _jobs_folder(store, name)
+@contextmanager
+def submitting(store: Store) -> Iterator[None]:
+    """Keep everybody else from submitting runs of this store; experiments share runs, so one mutex serves them all."""
+    folder = store.root / "experiments"
     make_folder(folder)
-    numbers = [int(file.name[:JOBS_DIGITS]) for file in _jobs_files(folder)]
-    number = max(numbers, default=0) + 1
-    file = folder / f"{number:0{JOBS_DIGITS}}-{secrets.token_hex(4)}.jsonl"
-    write_atomically(file, b"".join(canonical(job) + b"\n" for job in jobs))
+    with exclusive(folder / ".lock"):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncedJobs:
+    """Runs that are about to be submitted as one array, written down first.
+
+    The job goes by `job_name`, so that the queue can be asked for it if its id never gets written down.
+    """
+
+    file: Path
+    """One for every array, so that no other writer, on this machine or another, can cut its lines off."""
+    job_name: str
+    runs: tuple[str, ...]
+
+    @classmethod
+    def announce(cls, store: Store, name: str, runs: Iterable[str]) -> Self:
+        """Write down which runs an array is about to have, in its order."""
+        folder = _jobs_folder(store, name)
+        make_folder(folder)
+        number = max((int(file.name[:JOBS_DIGITS]) for file in _jobs_files(folder)), default=0) + 1
+        token = secrets.token_hex(4)
+        announced = cls(folder / f"{number:0{JOBS_DIGITS}}-{token}.jsonl", f"{name}-{token}", tuple(runs))
+        array = len(announced.runs) > 1
+        announced._write(
+            {"name": announced.job_name, **({"task": task} if array else {})}
+            for task in range(len(announced.runs))
+        )
+        return announced
+
+    def confirm(self, job_ids: Iterable[str]) -> None:
+        """Write down the job of each run, such as `123_4`."""
+        self._write([{"job": job} for job in job_ids])
+
+    def _write(self, jobs: Iterable[Mapping[str, Any]]) -> None:
+        lines = [{**job, "run": run} for job, run in zip(jobs, self.runs, strict=True)]
+        write_atomically(self.file, b"".join(canonical(line) + b"\n" for line in lines))
 
 
 def names_with_jobs(store: Store) -> list[str]:
@@ -154,7 +187,12 @@ def names_with_jobs(store: Store) -> list[str]:
 
 
 def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
-    """All jobs in the order of their submission; a line that was cut short is passed over."""
+    """All jobs in the order of their submission: {"job", "run"}, or {"name", "run"} where the id is not on record.
+
+    A name stands for an array if there is a "task" too.
+
+    A line that was cut short is passed over.
+    """
     folder = _jobs_folder(store, name)
     # Older stores have one file, which all writers shared.
     for file in (folder.with_suffix(".jsonl"), *_jobs_files(folder)):

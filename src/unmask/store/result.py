@@ -32,7 +32,10 @@ class KindWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the forwards of some requests. Kinds of forwards are prefill, block, sub and commit."""
+    """Sums over the forwards of some requests, as if each of them ran alone: what they shared is in `SharedWork`.
+
+    Kinds of forwards are prefill, block, sub and commit.
+    """
 
     requests: int = 0
     """Requests that the work was done for."""
@@ -51,11 +54,30 @@ class CountedWork(msgspec.Struct, frozen=True, kw_only=True):
     by_kind: dict[str, KindWork] = {}
     """All counts by kind."""
     flops: int = 0
-    """Floating-point operations of the layers that were carried out."""
+    """Floating-point operations of these forwards without those that the policy left out."""
     flops_skipped: int = 0
     """Floating-point operations that the policy left out."""
     reuse_fraction: Number | None = None
     """`branch_rows_skipped` as a share of all branch rows."""
+
+
+class SharedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests of one batch spared each other; the operations computed are `flops` of the work less these."""
+
+    positions: int = 0
+    """Prompt positions whose keys and values were taken over from another request instead of computed."""
+    flops: int = 0
+    """Floating-point operations that these positions take where a request runs alone."""
+    forwards: int = 0
+    """Forwards for which no weights were read, because a forward of another request had read them."""
+
+    def plus(self, other: "SharedWork") -> "SharedWork":
+        """Both together."""
+        return SharedWork(
+            positions=self.positions + other.positions,
+            flops=self.flops + other.flops,
+            forwards=self.forwards + other.forwards,
+        )
 
 
 class Effect(CountedWork, frozen=True, kw_only=True):
@@ -152,7 +174,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
     """Says just that to readers of the file."""
     seconds_outside_the_clock: dict[str, Number] = {}
-    """Seconds of loading, tokenising, building prompts and checking answers."""
+    """By what they went for: `tasks`, `loading` (of the checkpoint), `tokenising` and `prompts_and_checking`."""
     decoding: DecodingTotals | None = None
     """Absent where nothing was decoded."""
     scoring: ScoringTotals | None = None
@@ -305,6 +327,8 @@ class TimedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens a forward."""
     effect: CountedWork = CountedWork()
     """Counted work of one round."""
+    shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
+    """What the requests of one round spared each other; absent in results from before this was counted."""
     answers_sha256: str | None = None
     """Digest of the answers, which are the same in every round."""
 
@@ -368,6 +392,8 @@ class AccuracyResult(RunResult, frozen=True, kw_only=True, tag="accuracy"):
     """The tasks of a group by name."""
     effect: dict[str, Effect] = {}
     """By path (generation, scoring): counted work and whether the policy acted."""
+    shared: dict[str, SharedWork] | msgspec.UnsetType = msgspec.UNSET
+    """By path: what requests spared each other; absent in results from before this was counted."""
     answers: Answers = Answers()
     """Digest and counts of the answers."""
     speed: Totals = Totals()

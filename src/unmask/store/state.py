@@ -42,6 +42,8 @@ class SubmittedJob:
     id: str
     word: str
     """Such as RUNNING or PENDING; empty where the scheduler answers but no longer knows the job."""
+    death: str | None = None
+    """Why it ended before its worker began, if it did."""
 
 
 Jobs = Mapping[str, SubmittedJob]
@@ -102,6 +104,8 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
     if not attempts:
         if job is not None and word == UNKNOWN:
             return _unknown(job)
+        if job is not None and job.death:
+            return State("failed", job.death)
         return State("running" if word in RUNNING else "pending" if word in PENDING else "missing")
     for attempt in reversed(attempts):
         if attempt.failure() is None and _is_alive(attempt, word, now):
@@ -109,6 +113,8 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
     newest = attempts[-1]
     if job is not None and word == UNKNOWN:
         return _unknown(job, newest)
+    if job is not None and job.death:
+        return _with_attempt("failed", job.death, newest)
     failure = newest.failure()
     if word in RUNNING or word in PENDING:
         return _with_attempt("running" if word in RUNNING else "pending", None, newest)
