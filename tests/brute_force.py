@@ -1,4 +1,4 @@
-"""An independent oracle: Qwen2 written plainly and the decoder of SPEC.md 3.4 for one row, in float64.
+"""An independent oracle: Qwen2, Qwen3 and Llama written plainly and the decoder of SPEC.md 3.4 for one row, in float64.
 
 Every forward feeds the whole sequence under an explicit block-causal mask and keeps nothing between
 steps; only a sub-block step, which by definition looks at older keys, is given the memory of the step
@@ -50,7 +50,7 @@ class Settings:
     stop_tokens: frozenset[int] = frozenset()
 
 
-class DenseQwen2:
+class DenseNetwork:
     """The network as matrices and a mask."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ class DenseQwen2:
         self.weights = {
             name: value.double() for name, value in load_file(folder / "model.safetensors").items()
         }
-        self.mask_token: int = self.config["mask_token_id"]
+        self.mask_token: int = self.config.get("mask_token_id")
 
     def forward(self, tokens: Sequence[int], block_size: int, rows: range, memory: "Memory") -> Tensor:
         """Feed `rows` of the sequence; the other rows' keys come from memory. Returns logits of `rows`."""
@@ -87,7 +87,7 @@ class DenseQwen2:
 
     def _attention(self, name: str, x: Tensor, rows: range, hidden: Tensor, memory: "Memory") -> Tensor:
         heads, kv_heads = self.config["num_attention_heads"], self.config["num_key_value_heads"]
-        width = self.config["hidden_size"] // heads
+        width = self.config.get("head_dim", self.config["hidden_size"] // heads)
         query = self._rotated(self._heads(name, "q", x, heads), rows)
         keys, values = memory.setdefault(
             name, (_blank(hidden, kv_heads, width), _blank(hidden, kv_heads, width))
@@ -104,8 +104,10 @@ class DenseQwen2:
 
     def _heads(self, name: str, which: str, x: Tensor, heads: int) -> Tensor:
         name = f"{name}self_attn.{which}_proj."
-        flat = x @ self.weights[name + "weight"].T + self.weights[name + "bias"]
-        return flat.reshape(len(x), heads, -1)
+        flat = x @ self.weights[name + "weight"].T + self.weights.get(name + "bias", 0)
+        found = flat.reshape(len(x), heads, -1)
+        norm = name.replace("_proj.", "_norm")
+        return self._norm(found, norm) if norm + ".weight" in self.weights else found
 
     def _rotated(self, x: Tensor, rows: range) -> Tensor:
         half = x.shape[-1] // 2
@@ -128,7 +130,7 @@ class BruteForce:
     """Decodes one prompt. The first steps may be dictated, so that any state can be judged."""
 
     def __init__(
-        self, network: DenseQwen2, prompt: Sequence[int], settings: Settings, script: Sequence[Writes] = ()
+        self, network: DenseNetwork, prompt: Sequence[int], settings: Settings, script: Sequence[Writes] = ()
     ) -> None:
         self.network = network
         self.settings = settings

@@ -1,6 +1,7 @@
 """Small random checkpoints for tests: recipes, folders, and loaded models with their oracle beside them."""
 
 import json
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from brute_force import DenseQwen2
+from brute_force import DenseNetwork
 from unmask.engine.engine import Engine
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.synthetic import write_checkpoint
@@ -21,7 +22,8 @@ from unmask.model.weights import load_transformer
 GOLDEN = Path(__file__).parent / "golden"
 VOCABULARY = 64
 MASK = VOCABULARY - 1
-CPU = torch.device("cpu")
+DEVICE = torch.device(os.environ.get("UNMASK_TEST_DEVICE", "cpu"))
+"""Where engines of tests compute; oracles stay on the CPU."""
 AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
@@ -29,7 +31,7 @@ class Model(NamedTuple):
     """A loaded random model and an independent reading of the same file."""
 
     engine: Engine
-    oracle: DenseQwen2
+    oracle: DenseNetwork
 
 
 def small_config(**changes: Any) -> dict[str, Any]:
@@ -75,15 +77,15 @@ def load_recipe(recipe: dict[str, Any], dtype: torch.dtype = torch.float32) -> M
     """Load a recipe through a folder that is gone afterwards."""
     with TemporaryDirectory() as name:
         folder = write_checkpoint(recipe, Path(name))
-        return Model(load_engine(folder, dtype), DenseQwen2(folder))
+        return Model(load_engine(folder, dtype), DenseNetwork(folder))
 
 
 def load_engine(folder: Path, dtype: torch.dtype = torch.float32) -> Engine:
-    """Load a folder on the CPU; the engine has no tokenizer."""
+    """Load a folder on the device of the tests; the engine has no tokenizer."""
     checkpoint = open_checkpoint(folder)
     mask_token = checkpoint.config.mask_token_id
     assert mask_token is not None
-    return Engine(load_transformer(checkpoint, CPU, dtype), mask_token)
+    return Engine(load_transformer(checkpoint, DEVICE, dtype), mask_token)
 
 
 def engine_of(kind: type[AnyEngine], engine: Engine, transformer: Transformer | None = None) -> AnyEngine:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from brute_force import BruteForce, DenseQwen2, Settings, Step
+from brute_force import BruteForce, DenseNetwork, Settings, Step
 from traces import CONFIDENCE_ROUNDING, LOGIT_ROUNDING, first_difference
 
 
@@ -53,7 +53,7 @@ class Kept:
     final: Tensor
 
     @classmethod
-    def blank(cls, network: DenseQwen2, columns: int) -> "Kept":
+    def blank(cls, network: DenseNetwork, columns: int) -> "Kept":
         config = network.config
         layers, hidden = config["num_hidden_layers"], config["hidden_size"]
         kv = (layers, columns, config["num_key_value_heads"], hidden // config["num_attention_heads"])
@@ -68,7 +68,7 @@ class Kept:
 class ReuseQwen2:
     """The network, layer by layer on any rows, with what each layer left behind."""
 
-    def __init__(self, network: DenseQwen2) -> None:
+    def __init__(self, network: DenseNetwork) -> None:
         self.network = network
         self.layers: int = network.config["num_hidden_layers"]
 
@@ -138,7 +138,7 @@ class ReuseBruteForce(BruteForce):
     """Decodes one prompt and leaves out what `decide` says."""
 
     def __init__(
-        self, network: DenseQwen2, prompt: Sequence[int], settings: Settings, unit: str, decide: Decide
+        self, network: DenseNetwork, prompt: Sequence[int], settings: Settings, unit: str, decide: Decide
     ) -> None:
         super().__init__(network, prompt, settings)
         self.reuse = ReuseQwen2(network)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from brute_force import BruteForce, DenseQwen2, Margin, Settings, Step
+from brute_force import BruteForce, DenseNetwork, Margin, Settings, Step
 from unmask.engine.engine import Engine
 from unmask.engine.events import Generation, StepEvent
 from unmask.engine.prompt import Prompt
@@ -62,7 +62,7 @@ def settings_of(spec: DecodeSpec, block_size: int, **changes: Any) -> Settings:
 
 
 def same_but_for_rounding(
-    oracle: DenseQwen2, prompt: Sequence[int], settings: Settings, expected: list[Step], found: list[Step]
+    oracle: DenseNetwork, prompt: Sequence[int], settings: Settings, expected: list[Step], found: list[Step]
 ) -> bool:
     """Whether two traces are equal; False where they part within rounding; fails where they really differ."""
     if expected == found:
@@ -79,7 +79,7 @@ def same_but_for_rounding(
 
 
 def margin_at(
-    oracle: DenseQwen2, prompt: Sequence[int], settings: Settings, steps: Sequence[Step], place: int
+    oracle: DenseNetwork, prompt: Sequence[int], settings: Settings, steps: Sequence[Step], place: int
 ) -> Margin:
     """The oracle's margin of the step that follows the first `place` steps."""
     script = [step.writes for step in steps[:place]]

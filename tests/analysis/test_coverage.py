@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unmask.analysis.speeds import ratio_interval
+from unmask.analysis.gains import ratio_interval
 from unmask.analysis.statistics import (
     clustered_interval,
     independent_discordance,

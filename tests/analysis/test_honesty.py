@@ -4,12 +4,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from sweeps import SUCCESS, changed, clean, retimed
 
+from unmask.analysis.gains import ratio_interval, speedup_of
 from unmask.analysis.guards import run_guards
 from unmask.analysis.samples import compare
-from unmask.analysis.speeds import ratio_interval, speedup_of
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import verdict
@@ -46,7 +47,7 @@ def test_one_round_has_no_interval_and_confirms_nothing(table: Table) -> None:
 def test_a_speed_of_another_task_is_not_used(table: Table) -> None:
     found = verdict(retimed(table, lambda _: True, task="other"), "sweep")
     assert found.answer == "undecided"
-    assert all(one.speedup is None for one in found.candidates)
+    assert all(one.gain is None for one in found.candidates)
 
 
 def test_invalid_figures_do_not_reject(table: Table) -> None:
@@ -59,9 +60,29 @@ def test_invalid_figures_do_not_reject(table: Table) -> None:
     )
     asked = replace(table, experiments=(replace(table.experiments[0], success=strict),))
     assert verdict(asked, "sweep").answer == "rejected"
-    found = verdict(changed(asked, "k3_first", truncated=1900), "sweep")
+    found = verdict(changed(asked, "k3_first", value=0.9), "sweep")
     assert found.answer == "undecided"
     assert found.reason.endswith("But a guard calls the figures invalid.")
+    assert found.missing[0].startswith("What the guards call invalid (contradiction) must be mended first")
+
+
+def test_a_collapsed_candidate_is_rejected_by_its_loss(table: Table) -> None:
+    """Its tokens/s mean nothing, its lost answers do; so it bars no rejection either."""
+    strict = replace_criteria(table, confirm=Bounds(gain=2, drop=0.05), reject=Bounds(gain=1.08, drop=0.1))
+    assert verdict(strict, "sweep").answer == "rejected"
+    collapsed = changed(strict, "k3_first", truncated=1900)
+    (found,) = [one for one in run_guards(collapsed) if one.guard == "collapse"]
+    assert (found.severity, found.spoils) == ("invalid", ("speed", "tokens_a_forward"))
+    assert verdict(collapsed, "sweep").answer == "rejected"
+    slow = verdict(changed(strict, "k2_last", truncated=1900), "sweep")
+    assert slow.answer == "undecided", "k2_last is rejected by its speed only, which means nothing now"
+
+
+def replace_criteria(table: Table, **bounds: Bounds) -> Table:
+    about = table.experiments[0]
+    assert about.success is not None
+    success = msgspec.structs.replace(about.success, **bounds)
+    return replace(table, experiments=(replace(about, success=success),))
 
 
 def test_limited_rows_are_named(table: Table) -> None:

@@ -10,6 +10,7 @@ from stores import NAMES, filled
 from sweeps import SHAPE, TASK
 
 from unmask.analysis import samples
+from unmask.analysis.gains import speedup_of
 from unmask.analysis.likeness import (
     acts,
     alike,
@@ -22,7 +23,6 @@ from unmask.analysis.likeness import (
     work_ratio,
 )
 from unmask.analysis.samples import compare, difference
-from unmask.analysis.speeds import speedup_of
 from unmask.analysis.table import ConfigurationResult, Planned, experiment_table, joined, own_table
 from unmask.errors import UnmaskError
 from unmask.store import RunFolder, Store

@@ -134,7 +134,7 @@ def test_policies_cannot_act_on_single_letters_under_chain(run: Run, tmp_path: P
     assert nothing_new["configurations"] == ["t0.7"]
     text = said(run, recipe)
     assert "Cannot act on unmask_choice: k2_first, k2_last; single-token targets take one step" in text
-    assert "No candidate can be faster on unmask_choice: single-token targets take one step" in text
+    assert "No candidate can gain anything on unmask_choice: single-token targets take one step" in text
 
 
 @pytest.mark.parametrize(

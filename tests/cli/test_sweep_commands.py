@@ -105,10 +105,19 @@ def test_plan_tells_a_criterion_that_cannot_be_met(run: Run, tmp_path: Path, sto
     hopeless = TEXT.replace('"k2_*", "t0.7"', '"k2_*"').replace("speedup = 1.2", "speedup = 5.0")
     result = run("plan", write_recipe(tmp_path / "hopeless", hopeless))
     said = " ".join(result.stdout.split())
-    assert "The criterion asks for a speed-up above 5, but the candidates can reach" in said
+    assert (
+        "Criterion: some candidate reaches 5x by speed within 5 points of k1_first on unmask_arith." in said
+    )
+    assert "The criterion asks for 5x by speed, but the candidates can reach" in said
     assert "by the work they skip at equal steps; no run can confirm it." in said
     on_a_gpu = " ".join(run("plan", tmp_path / "hopeless", "--device", "rtx6000").stdout.split())
     assert "at most on rtx6000 at equal steps" in on_a_gpu
+    counted = hopeless.replace("speedup", "gain").replace("[success]", '[success]\nby = "work"')
+    by_work = " ".join(
+        run("plan", write_recipe(tmp_path / "counted", counted), "--device", "rtx6000").stdout.split()
+    )
+    assert "The criterion asks for 5x by counted work, but" in by_work
+    assert "at most by the work they skip at equal steps; no run can confirm it." in by_work
     settings = hopeless.replace('candidates = ["k2_*"]', 'candidates = ["t0.7"]')
     assert "no run can confirm" not in run("plan", write_recipe(tmp_path / "other", settings)).stdout
 
@@ -144,7 +153,7 @@ def test_run_executes_everything_once(run: Run, recipe: Path, store: Store, work
     assert len([line for line in first.stdout.splitlines() if line.startswith("done ")]) == 6
     assert "planted: 6 done" in first.stdout
     assert "Predicted" not in first.stdout
-    assert lines_with(first, "k2_last", "75.0 (30.1 to 95.4)", "25.0", "1.00 (1.00 to 1.00)", "done")
+    assert lines_with(first, "k2_last", "75.0 (30.1 to 95.4)", "1.00 (1.00 to 1.00)", "done")
     for name in ALL_RUNS:
         assert len(folder_of(store, recipe, name).attempts()) == 1
     second = run("run", recipe)

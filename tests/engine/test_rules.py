@@ -1,16 +1,21 @@
 """Unmasking rules as pure functions: hand-made scores, and plain restatements of every rule for random ones."""
 
 import math
+import re
+from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.engine.rules import MAKERS, Rule, RuleView, make_rule
 from unmask.errors import UnmaskError
-from unmask.spec.rule import AnyRuleSpec, CustomRuleSpec, TopNSpec
+from unmask.spec.rule import AnyRuleSpec, RuleSpec, ScoreName, TopNSpec, rule_spec
 
+DOCS = (Path(__file__).parents[2] / "docs" / "decoder.md").read_text(encoding="utf-8")
+(EXAMPLE,) = re.findall(r"^```python\n(.*?)^```$", DOCS, flags=re.MULTILINE | re.DOTALL)
 CONFIDENCES = st.lists(st.floats(2**-20, 1, width=32), min_size=1, max_size=12)
 
 
@@ -25,7 +30,21 @@ def by_rank(scores: list[float], count: int) -> list[int]:
 
 
 def test_every_rule_has_a_maker() -> None:
-    assert {*MAKERS, CustomRuleSpec} == {*get_args(AnyRuleSpec)}
+    assert {*MAKERS} == {*get_args(AnyRuleSpec)}
+
+
+@pytest.mark.parametrize("spec", MAKERS, ids=lambda spec: str(spec.__struct_config__.tag))
+def test_every_rule_has_its_heading_that_names_its_settings(spec: type[RuleSpec]) -> None:
+    found = re.search(
+        rf"^### `{spec.__struct_config__.tag}`\n(.*?)(?=^##|\Z)", DOCS, re.MULTILINE | re.DOTALL
+    )
+    assert found, "docs/decoder.md has no heading for the rule"
+    for field in msgspec.structs.fields(spec):
+        assert f"`{field.name}`" in found[1]
+
+
+def test_every_score_is_described() -> None:
+    assert set(re.findall(r"^\| `(\w+)` \|", DOCS, re.MULTILINE)) >= {*get_args(ScoreName)}
 
 
 # threshold
@@ -187,6 +206,40 @@ def test_a_rule_of_ones_own() -> None:
     rule = make_rule(Middle())
     assert rule.score == "confidence"
     assert rule.choose(RuleView(0, 3, [0.1, 0.2, 0.3])) == [1]
+
+
+def test_a_rule_of_ones_own_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_rule.py").write_text(
+        EXAMPLE + "\nclass Broken:\n    def choose(self, view):\n        1 / 0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = rule_spec({"kind": "custom", "target": "own_rule:EveryOther"})
+    assert make_rule(spec).choose(RuleView(0, 5, [0.1] * 5)) == [0, 2, 4]
+    assert hash(spec) == hash(rule_spec({"kind": "custom", "target": "own_rule:EveryOther"}))
+    before = spec.depends_on()
+    assert list(before) == ["rule_code"]
+    with pytest.raises(UnmaskError) as caught:
+        make_rule({"kind": "custom", "target": "own_rule:Broken"}).choose(RuleView(0, 1, [0.1]))
+    line = len(EXAMPLE.splitlines()) + 4
+    sentence = f"The rule own_rule:Broken failed in {tmp_path}/own_rule.py, line {line} (ZeroDivisionError"
+    assert str(caught.value).startswith(sentence)
+    (tmp_path / "own_rule.py").write_text(EXAMPLE)
+    assert spec.depends_on() != before, "an edit gives other choices"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nowhere.at.all:Rule", "cannot be imported"),
+        ("math:sqrt", "it is no class with a method choose(view)"),
+        ("decimal:Decimal", "it is no class with a method choose(view)"),
+        ("unheard_of", "No installed rule is called 'unheard_of'"),
+    ],
+)
+def test_a_place_without_a_rule_is_refused(target: str, words: str) -> None:
+    with pytest.raises(UnmaskError) as caught:
+        make_rule({"kind": "custom", "target": target})
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(

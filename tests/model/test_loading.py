@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from checkpoints import CPU, change_config, change_weights, load_engine, write_small
+from checkpoints import CPU, change_config, change_weights, load_engine, small_config, write_small
 from unmask.errors import UnmaskError
 from unmask.model import weights as weights_module
 from unmask.model.checkpoint import open_checkpoint
-from unmask.model.config import ModelConfig
+from unmask.model.config import parse_config
 from unmask.model.transformer import Transformer
 from unmask.model.weights import load_transformer
 
@@ -183,19 +183,15 @@ def test_too_little_memory_is_refused_with_the_figures(
 
 
 def test_the_figures_are_those_of_a_large_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ModelConfig(
-        hidden_size=3584,
-        intermediate_size=18944,
-        num_layers=28,
-        num_heads=28,
-        num_kv_heads=4,
-        head_dim=128,
-        vocab_size=152064,
-        rms_norm_eps=1e-6,
-        rope_theta=1e6,
-        max_positions=32768,
-        tied_head=False,
-    )
+    large = {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+    }
+    config = parse_config(small_config(**large), {}, "7B")
     monkeypatch.setattr(weights_module, "free_bytes", lambda _: 11 << 30)
     with pytest.raises(UnmaskError, match=r"need 14\.2 GiB as bfloat16 but cuda:0 has 11\.0 GiB free"):
         weights_module.refuse_if_too_large(config, torch.device("cuda:0"), torch.bfloat16)
@@ -274,6 +270,24 @@ def test_a_misshapen_tensor(tmp_path: Path) -> None:
     sentence = broken(tmp_path)
     assert "model.norm.weight has shape [31]" in sentence
     assert "[32]" in sentence
+
+
+@pytest.mark.parametrize("name", ["self_attn.q_norm.weight", "self_attn.o_proj.bias", "mlp.gate.weight"])
+def test_a_part_that_the_architecture_does_not_have(tmp_path: Path, name: str) -> None:
+    extra = f"model.layers.1.{name}"
+    change_weights(write_small(tmp_path), lambda weights: weights.update({extra: torch.ones(8)}))
+    sentence = broken(tmp_path)
+    assert extra in sentence
+    assert "Qwen2" in sentence
+
+
+def test_what_older_files_hold_besides_weights_is_left_alone(tmp_path: Path) -> None:
+    extra = {
+        "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4),
+        "lm_head.weight": torch.ones(2, 2),
+    }
+    change_weights(write_small(tmp_path, tie_word_embeddings=True), lambda weights: weights.update(extra))
+    assert load(tmp_path).config.num_layers == 2
 
 
 def test_a_config_of_another_size(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from checkpoints import change_config, small_config, write_small
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.config import ModelConfig, parse_config
+from unmask.model.network import NETWORKS
+from unmask.spec.family import AUTOREGRESSIVE, FAST_DLLM_V2, MODEL_TYPES, SDAR, Family
 
 PUBLISHED = {
     "architectures": ["Fast_dLLM_QwenForCausalLM"],
@@ -98,14 +100,70 @@ def test_scaled_rope_is_refused(scaling: dict[str, Any]) -> None:
 
 
 def test_what_the_network_cannot_run_is_refused() -> None:
-    assert "sliding-window" in refused(use_sliding_window=True)
+    assert "use_sliding_window is True" in refused(use_sliding_window=True)
     assert "'gelu'" in refused(hidden_act="gelu")
-    assert "'llama'" in refused(model_type="llama")
-    assert "None cannot be run" in refused(model_type="absent")
+    for kind in ("llama", "qwen3", "sdar"):
+        assert "attention_bias is True" in refused(model_type=kind, attention_bias=True)
+    assert "mlp_bias is True" in refused(model_type="llama", mlp_bias=True)
+    assert "rope_interleaved is True" in refused(model_type="llama", rope_interleaved=True)
+    assert "rope type 'llama3'" in refused(
+        model_type="llama", rope_scaling={"rope_type": "llama3", "factor": 8}
+    )
 
 
-def test_plain_qwen2_is_accepted() -> None:
-    assert parsed(model_type="qwen2").num_layers == 2
+@pytest.mark.parametrize("kind", ["absent", "mistral", "gemma3", 7, ["qwen2"]])
+def test_unknown_architectures_are_refused_with_a_list_of_the_known(kind: Any) -> None:
+    sentence = refused(model_type=kind)
+    assert "cannot be run; this engine runs the dense architectures" in sentence
+    assert all(name in sentence for name in NETWORKS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "sdar_moe", "num_experts": 128},
+        {"model_type": "qwen3", "num_experts": 8, "num_experts_per_tok": 2},
+        {"model_type": "mixtral", "num_local_experts": 8},
+        {"model_type": "deepseek_v3", "n_routed_experts": 64},
+    ],
+)
+def test_mixtures_of_experts_are_refused(changes: dict[str, Any]) -> None:
+    sentence = refused(**changes)
+    assert "is a mixture of experts and cannot be run" in sentence
+    assert "Fast_dLLM_Qwen, llama, qwen2, qwen3, sdar." in sentence
+    assert parsed(num_experts=0).num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "family", "block_size"),
+    [
+        ({}, FAST_DLLM_V2, 32),
+        ({"bd_size": "absent"}, FAST_DLLM_V2, None),
+        ({"model_type": "qwen2"}, FAST_DLLM_V2, 32),
+        ({"model_type": "qwen2", "bd_size": "absent"}, AUTOREGRESSIVE, 1),
+        ({"model_type": "qwen3", "bd_size": 32, "block_size": 8}, AUTOREGRESSIVE, 1),
+        ({"model_type": "llama"}, AUTOREGRESSIVE, 1),
+        ({"model_type": "sdar"}, SDAR, 4),
+        ({"model_type": "sdar", "block_size": 16, "bd_size": 32}, SDAR, 16),
+    ],
+)
+def test_the_model_type_says_the_family_and_the_family_the_block(
+    changes: dict[str, Any], family: Family, block_size: int | None
+) -> None:
+    config = parsed(**changes)
+    assert (config.family, config.block_size) == (family, block_size)
+
+
+def test_every_family_has_a_network_and_every_network_a_family() -> None:
+    assert NETWORKS.keys() == MODEL_TYPES.keys()
+
+
+def test_heads_may_be_wider_than_the_hidden_size_divides() -> None:
+    config = parsed(model_type="qwen3", num_attention_heads=5, num_key_value_heads=5, head_dim=24)
+    assert config.tensor_shapes()["model.layers.0.self_attn.q_proj.weight"] == (120, 32)
+    assert config.tensor_shapes()["model.layers.1.self_attn.o_proj.weight"] == (32, 120)
+    assert config.tensor_shapes()["model.layers.1.self_attn.k_norm.weight"] == (24,)
+    assert config.shape.attention_weights == 4 * 120 * 32
 
 
 @pytest.mark.parametrize(
@@ -141,7 +199,7 @@ def test_stop_tokens_are_integers(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"num_attention_heads": 5}, {"num_key_value_heads": 3}, {"head_dim": 16}, {"hidden_size": 36}]
+    "changes", [{"num_attention_heads": 5}, {"num_key_value_heads": 3}, {"head_dim": 15}, {"hidden_size": 36}]
 )
 def test_heads_must_divide(changes: dict[str, int]) -> None:
     assert "do not fit each other" in refused(**changes)

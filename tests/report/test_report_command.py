@@ -29,7 +29,7 @@ def test_both_files_are_written_into_the_store(store: Store) -> None:
     assert result.exit_code == 0, result.output
     folder = store.root / "reports" / "05_invented"
     verdict, *written = result.stdout.splitlines()
-    assert verdict.startswith("05_invented: undecided. The intervals do not show yet whether any of")
+    assert verdict.startswith("05_invented: undecided. The figures do not show yet whether any of")
     assert written == [str(folder / "results.md"), str(folder / "report.html")]
     assert sorted(file.name for file in folder.iterdir()) == ["report.html", "results.md"]
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -56,6 +56,7 @@ def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
         "Drop vs k1_first (points)",
         "p (Holm)",
         "Work skipped (%)",
+        f"Less work ({TIMES})",
         f"Operations ({TIMES} control)",
         "Total time",
         "Tokens",

@@ -72,7 +72,7 @@ ALLOWED = {
     "table": "Allowed fields: name, hypothesis, model, tasks,",
     "model": "Allowed fields: checkpoint, revision, dtype, mask_token_id.",
     "first task": "Allowed fields: name, limit, num_fewshot, estimator, order, metric.",
-    "bounds": "Allowed fields: speedup, drop.",
+    "bounds": "Allowed fields: gain, speedup, drop.",
     "resources": "Allowed fields: gpus, gpu_type, cpus,",
     "decode": "Allowed fields: max_new_tokens, threshold,",
     "policy of a grid": "Allowed fields: k, layers, size, unit, on, warmup, calibration, share.",
@@ -153,6 +153,10 @@ WORDS = {
     "unit": (('unit = "output"', 'unit = "layer"'), "Allowed: output, residual, attention, mlp."),
     "steps": (('unit = "output"', 'on = ["all"]'), "Allowed: sub, block."),
     "kind": (('"layer_reuse"', '"layer_skip"'), "Kinds: adaptive, combine, custom, full, layer_reuse, trim."),
+    "gained": (
+        ('candidates = ["k2_*"]', 'candidates = ["k2_*"]\nby = "time"'),
+        "Allowed: speed, work, tokens_a_forward.",
+    ),
     "no kind": (('kind = "layer_reuse", ', ""), "Kinds: adaptive, combine,"),
     "layers": (('["first", "last"]', '["first", "lost"]'), "use first, middle, last, auto or a list"),
 }
@@ -247,6 +251,36 @@ def test_references_lead_somewhere(case: str) -> None:
         )
 
 
+CRITERIA = {
+    "both names": (
+        [("confirm = { speedup = 1.2", "confirm = { gain = 1.2, speedup = 1.2")],
+        "success.confirm has both gain and speedup, which are the same; leave out speedup.",
+    ),
+    "no gain": (
+        [("reject = { speedup = 1.0, ", "reject = { ")],
+        "success.reject does not say what is to be gained; give it gain, as in gain = 1.2.",
+    ),
+    "a speed-up of work": (
+        [('candidates = ["k2_*"]', 'candidates = ["k2_*"]\nby = "work"')],
+        'success.confirm.speedup is about speed, but success.by is "work"; call it gain, as in gain = 1.2.',
+    ),
+    "both confirmed and rejected": (
+        [("reject = { speedup = 1.0", "reject = { gain = 1.5")],
+        "success.reject.gain (1.5) is above success.confirm.speedup (1.2), so one candidate could be confirmed and",
+    ),
+    "endless": (
+        [("confirm = { speedup = 1.2", "confirm = { gain = inf")],
+        "success.confirm.gain is not finite; name a gain that a run can reach.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CRITERIA)
+def test_criteria_that_say_two_things_or_nothing_are_refused(case: str) -> None:
+    changes, words = CRITERIA[case]
+    assert words in refused(*changes)
+
+
 def test_text_that_is_no_toml_names_the_line() -> None:
     sentence = refused(("gpus = 1", "gpus = "))
     line = TEXT[: TEXT.index("gpus = 1")].count("\n") + 1
@@ -314,6 +348,23 @@ def test_a_grids_own_settings_stand_under_its_axes() -> None:
         policy = found.policy_of(point)
         assert isinstance(policy, LayerReuseSpec)
         assert (policy.k, policy.size) == (int(point.name[1]), 5)
+
+
+def test_a_gain_has_one_meaning_under_both_names() -> None:
+    older = recipe().success
+    newer = recipe(
+        ("confirm = { speedup", "confirm = { gain"), ("reject = { speedup", "reject = { gain")
+    ).success
+    assert older is not None
+    assert newer is not None
+    assert older.by == newer.by == "speed"
+    assert older.confirm.least_gain == newer.confirm.least_gain == 1.2
+    counted = recipe(
+        ("confirm = { speedup", "confirm = { gain"),
+        ("reject = { speedup = 1.0", 'by = "tokens_a_forward"\nreject = { gain = 1.1'),
+    ).success
+    assert counted is not None
+    assert (counted.by, counted.reject and counted.reject.least_gain) == ("tokens_a_forward", 1.1)
 
 
 def test_the_control_is_that_of_the_criteria_or_the_first() -> None:

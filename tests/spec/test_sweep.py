@@ -99,6 +99,25 @@ def test_another_rule_is_part_of_an_identity() -> None:
     assert len({run_id(each) for each in (identity, quota, run_of("k2_last").identity)}) == 3
 
 
+def test_the_checkpoints_own_mask_token_written_out_is_the_same_setting() -> None:
+    """What is left to the checkpoint is resolved by the lock, as a block size is."""
+    left_out, own = recipe(), recipe(('"embedded"', '"embedded"\nmask_token_id = 257'))
+    other = recipe(('"embedded"', '"embedded"\nmask_token_id = 7'))
+    masks = [
+        {run.identity["mask_token_id"] for run in sweep_of(each, lock_for(each, mask_token_id=257))}
+        for each in (left_out, own, other)
+    ]
+    assert masks == [{257}, {257}, {7}]
+    assert {run.identity["mask_token_id"] for run in planned()} == {None}, "a lock of an older version"
+
+
+def test_an_order_that_the_estimator_does_not_heed_is_no_part_of_it() -> None:
+    canvas = ('estimator = "chain"', 'estimator = "canvas"')
+    ordered = ('estimator = "chain"', 'estimator = "canvas"\norder = "left_to_right"')
+    assert ids(canvas) == ids(ordered)
+    assert ids() != ids(('estimator = "chain"', 'estimator = "chain"\norder = "left_to_right"'))
+
+
 class LaterSettings(msgspec.Struct, frozen=True, kw_only=True, tag="later"):
     """Settings of which one came in a later version."""
 

@@ -2,7 +2,7 @@
 
 - `table`: results of experiments side by side, out of a store; `foreign`: the same of imported summaries
 - `likeness`: which configurations must behave alike, and the work that was counted
-- `samples`: two runs sample by sample; `speeds`: speed-ups of timing runs
+- `samples`: two runs sample by sample; `gains`: by speed, counted work, tokens a forward
 - `guards`: what makes results invalid or doubtful
 - `verdict`: candidates, criteria and the recipe's question answered
 - `frontier`: accuracy against speed or work

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
+from unmask.analysis.gains import GAINED
 from unmask.analysis.likeness import spec_of
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
@@ -293,20 +294,18 @@ def _scored_alike(recipe: Recipe, configuration: ConfigurationSpec, layers: int)
 
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
-    if success is None or success.confirm.speedup < 1:
+    if success is None or success.confirm.least_gain < 1:
         return None
     names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
     for part in idle:
         if part.task == success.task and names <= set(part.configurations):
-            return (
-                f"No candidate can be faster on {part.task}: {part.reason}. No run can confirm the criterion."
-            )
+            return f"No candidate can gain anything on {part.task}: {part.reason}. No run can confirm the criterion."
     return None
 
 
 def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None) -> str | None:
     success = recipe.success
-    if success is None:
+    if success is None or success.by == "tokens_a_forward":
         return None
     configurations = recipe.expanded()
     control = next(configuration for configuration in configurations if configuration.name == success.control)
@@ -316,13 +315,17 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     # Other decode settings mean other steps, and of those no ceiling is known.
     if any(recipe.decode_of(configuration) != recipe.decode_of(control) for configuration in candidates):
         return None
-    best = max((ceilings[configuration.name].speedup for configuration in candidates), default=None)
-    if best is None or best >= success.confirm.speedup:
+    by_work = success.by == "work"
+    reachable = [ceilings[configuration.name] for configuration in candidates]
+    best = max(
+        1 / (1 - min(MOST, ceiling.flops_saved)) if by_work else ceiling.speedup for ceiling in reachable
+    )
+    if best >= success.confirm.least_gain:
         return None
+    roofline = f"on {device}" if device and not by_work else "by the work they skip"
     return (
-        f"The criterion asks for a speed-up above {success.confirm.speedup:g}, but the candidates can reach "
-        f"{best:.2f} at most {f'on {device}' if device else 'by the work they skip'} at equal steps; no run can "
-        "confirm it."
+        f"The criterion asks for {success.confirm.least_gain:g}x by {GAINED[success.by]}, but the candidates can reach "
+        f"{best:.2f}x at most {roofline} at equal steps; no run can confirm it."
     )
 
 

@@ -6,14 +6,12 @@ tried: a policy below that curve is dominated, because a threshold alone does be
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
-from unmask.analysis.likeness import acts, control_of, likeness, threshold, work_ratio
-from unmask.analysis.speeds import Speedup, speedup_of
+from unmask.analysis.gains import Speedup, counted_gain, speedup_of
+from unmask.analysis.likeness import acts, control_of, likeness, threshold
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.verdict import Loss, loss_of
-
-Axis = Literal["speed", "work"]
+from unmask.spec.recipe import Gained
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,9 @@ class Point:
     configuration: str
     accuracy: float
     gain: float
-    """Speed-up over the control, or how many times fewer operations a token (or request) it needs."""
-    axis: Axis
+    """How many times better than the control it is."""
+    axis: Gained
+    """By what."""
     acts: bool
     threshold: float | None
     """Of plain decoding; None under a policy."""
@@ -37,7 +36,7 @@ class Point:
     """Whether a competitor is better in both beyond the intervals."""
 
 
-def frontier(table: Table, group: TaskResults, axis: Axis = "speed") -> list[Point]:
+def frontier(table: Table, group: TaskResults, axis: Gained = "speed") -> list[Point]:
     """All configurations of a task whose gain is known, the fastest first."""
     control = control_of(group)
     if control is None:
@@ -69,14 +68,14 @@ def best_under(points: list[Point], budget: float, certain: bool = True) -> Poin
 
 
 def _point(
-    table: Table, control: ConfigurationResult, entry: ConfigurationResult, axis: Axis
+    table: Table, control: ConfigurationResult, entry: ConfigurationResult, axis: Gained
 ) -> Point | None:
     speedup = speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task)
     if axis == "speed":
         gain = speedup.value if speedup else 1.0 if entry is control and _is_timed(table, entry) else None
     else:
-        ratio = 1.0 if entry is control else work_ratio(control, entry)
-        gain = 1 / ratio if ratio else None
+        counted = counted_gain(axis, control, entry)
+        gain = counted.value if counted else None
     if gain is None:
         return None
     return Point(
@@ -130,7 +129,7 @@ def _clearly(better: Point, worse: Point) -> bool:
     if better.axis == "speed" and better.speedup and worse.speedup:
         faster = better.speedup.low > worse.speedup.high
     else:
-        faster = better.gain > worse.gain and better.axis == "work"
+        faster = better.gain > worse.gain and better.axis != "speed"
     if worse.loss is None:
         return False
     upper = better.loss.interval.high if better.loss else 0.0

@@ -107,10 +107,23 @@ def reuse_fraction(result: Measured) -> float | None:
     return skipped / (done + skipped) if done + skipped else None
 
 
+def operations(result: Measured) -> float | None:
+    """Operations of the ledgers, as if each request ran alone; None where nothing was counted."""
+    return sum(part.flops for part in result.effect.values()) or None
+
+
 def flops(result: Measured) -> float | None:
     """Operations that were computed, without those that were taken over; None where nothing was counted."""
-    alone = sum(part.flops for part in result.effect.values())
-    return alone - sum(part.flops for part in result.shared.values()) or None
+    return (operations(result) or 0) - sum(part.flops for part in result.shared.values()) or None
+
+
+def tokens_a_forward(result: Measured) -> float | None:
+    """Accepted tokens over block, sub and commit forwards; None where nothing was generated or counted."""
+    effect = result.effect.get("generation")
+    if effect is None or not result.tokens:
+        return None
+    forwards = sum(number for kind, number in effect.forwards.items() if kind != "prefill")
+    return result.tokens / forwards if forwards else None
 
 
 def units(result: Measured) -> int | None:

@@ -1,9 +1,9 @@
-"""The recipe's criteria, answered: confirmed, rejected or undecided, with the reason and the intervals.
+"""The recipe's criteria, answered: confirmed, rejected, not confirmed or undecided, with the reason and the intervals.
 
-Speed comes from timing runs only, loss of accuracy from rows paired by sample. Confirming means picking the
-best of several candidates, so its intervals are widened for their number (Bonferroni); rejecting needs every
-candidate to fail, which no choice can favour, so its intervals are not. A candidate whose figures a guard calls
-invalid neither confirms nor rejects anything.
+Speed comes from timing runs only, work and tokens a forward are counted, loss of accuracy comes from rows paired by
+sample. Confirming means picking the best of several candidates, so its intervals are widened for their number
+(Bonferroni); rejecting needs every candidate to fail, which no choice can favour, so its intervals are not. Figures
+that a guard calls invalid neither confirm nor reject anything.
 
 From top to bottom: what is known of each candidate, one candidate against the criteria, what is missing for an answer,
 and the verdict.
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from unmask.analysis.gains import GAINED, Gain, counted_gain, speedup_of, timed_gain
 from unmask.analysis.guards import Finding, run_guards
 from unmask.analysis.samples import difference
-from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.statistics import (
     Interval,
     bonferroni_level,
@@ -23,19 +23,29 @@ from unmask.analysis.statistics import (
     samples_for_margin,
     unpaired_interval,
 )
-from unmask.analysis.table import ConfigurationResult, Planned, Table, TaskResults
-from unmask.analysis.words import counted, join_words, percent, points
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, Table, TaskResults
+from unmask.analysis.words import bound_points, counted, in_words, join_words, percent, points
 from unmask.errors import UnmaskError
-from unmask.spec.recipe import Bounds, SuccessSpec
+from unmask.spec.recipe import SuccessSpec
 
-Answer = Literal["confirmed", "rejected", "undecided"]
+Answer = Literal["confirmed", "rejected", "not confirmed", "undecided"]
 LEVEL = 0.95
-JUDGED_BY_INTERVALS = ("too-few-samples", "beyond-ceiling")
-"""Guards that warn of what the intervals show anyway."""
 NOT_PAIRED = (
     "Imported speeds are totals of accuracy runs; a timing run is needed.",
     "Imported accuracies come without rows, so differences cannot be paired.",
 )
+MEANINGS = {
+    "speed": "",
+    "work": (
+        "Counted work: the operations of the control divided by those of the candidate, over the same rows. They are "
+        "counted, not timed, so they have no interval."
+    ),
+    "tokens_a_forward": (
+        "Tokens a forward: accepted tokens over block, sub and commit forwards, the candidate's divided by the "
+        "control's. They are counted, not timed, so they have no interval."
+    ),
+}
+"""What a counted gain is; where a speed comes from is said with its timing run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +67,12 @@ class Candidate:
     """A candidate's case."""
 
     configuration: str
-    speedup: Speedup | None
-    corrected_speedup: Speedup | None
+    gain: Gain | None
+    """By what the criteria name."""
+    corrected_gain: Gain | None
     loss: Loss | None
+    has_result: bool
+    """Whether its own result is there, so that only the control's can be missing."""
 
 
 def candidates_of(
@@ -78,12 +91,19 @@ def candidates_of(
     planned = [run.configuration for run in (*about.missing, *about.retracted) if run.configuration]
     names = [name for name in dict.fromkeys([*entries, *timed, *planned]) if criteria.is_candidate(name)]
     strict = bonferroni_level(level, len(names))
+
+    def gain(name: str, at: float) -> Gain | None:
+        if criteria.by == "speed":
+            return timed_gain(speedup_of(table, experiment, name, criteria.control, criteria.task, at))
+        return counted_gain(criteria.by, control, entries[name]) if control and name in entries else None
+
     return tuple(
         Candidate(
             configuration=name,
-            speedup=speedup_of(table, experiment, name, criteria.control, criteria.task, level),
-            corrected_speedup=speedup_of(table, experiment, name, criteria.control, criteria.task, strict),
+            gain=gain(name, level),
+            corrected_gain=gain(name, strict),
             loss=loss_of(control, entries[name], level, strict) if control and name in entries else None,
+            has_result=name in entries,
         )
         for name in names
     )
@@ -127,73 +147,89 @@ def _turned(interval: Interval) -> Interval:
 
 
 def goal_of(criteria: SuccessSpec) -> str:
-    """What a candidate must do to confirm the hypothesis."""
+    """What a candidate must reach to confirm the hypothesis."""
     bounds = criteria.confirm
-    return f"faster than {bounds.speedup:g}x with a loss below {points(bounds.drop)} on {criteria.task}"
+    return (
+        f"{bounds.least_gain:g}x by {GAINED[criteria.by]} within {bound_points(bounds.drop)} of {criteria.control} "
+        f"on {criteria.task}"
+    )
 
 
 def confirms(candidate: Candidate, criteria: SuccessSpec) -> bool:
-    """Whether a candidate is certainly faster than asked for and certainly loses less than allowed."""
+    """Whether a candidate certainly gains more than asked for and certainly loses less than allowed."""
     bounds = criteria.confirm
-    if candidate.corrected_speedup is None or candidate.loss is None or not candidate.loss.paired:
+    if candidate.corrected_gain is None or candidate.loss is None or not candidate.loss.paired:
         return False
-    return candidate.corrected_speedup.low > bounds.speedup and candidate.loss.corrected.high < bounds.drop
+    return candidate.corrected_gain.low > bounds.least_gain and candidate.loss.corrected.high < bounds.drop
 
 
 def could_confirm(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether more data could still make a candidate meet the criterion."""
     bounds = criteria.confirm
-    fast = candidate.corrected_speedup is None or candidate.corrected_speedup.high > bounds.speedup
-    return fast and (candidate.loss is None or candidate.loss.corrected.low < bounds.drop)
+    enough = candidate.corrected_gain is None or candidate.corrected_gain.high > bounds.least_gain
+    return enough and (candidate.loss is None or candidate.loss.corrected.low < bounds.drop)
 
 
 def rejects(candidate: Candidate, criteria: SuccessSpec) -> bool:
-    """Whether a candidate is certainly too slow, or certainly loses too much."""
-    bounds = criteria.reject
-    return bounds is not None and (_too_slow(candidate, bounds) or _loses_too_much(candidate, bounds))
+    """Whether a candidate certainly gains too little, or certainly loses too much."""
+    return _gains_too_little(candidate, criteria) or _loses_too_much(candidate, criteria)
 
 
-def _too_slow(candidate: Candidate, bounds: Bounds) -> bool:
-    return candidate.speedup is not None and candidate.speedup.high < bounds.speedup
+def _gains_too_little(candidate: Candidate, criteria: SuccessSpec) -> bool:
+    bounds, gain = criteria.reject, candidate.gain
+    return bounds is not None and gain is not None and gain.high < bounds.least_gain
 
 
-def _loses_too_much(candidate: Candidate, bounds: Bounds) -> bool:
-    return candidate.loss is not None and candidate.loss.paired and candidate.loss.interval.low > bounds.drop
+def _loses_too_much(candidate: Candidate, criteria: SuccessSpec) -> bool:
+    bounds, loss = criteria.reject, candidate.loss
+    return bounds is not None and loss is not None and loss.paired and loss.interval.low > bounds.drop
 
 
-def _withdrawn(retracted: Sequence[Planned]) -> Iterator[str]:
-    if retracted:
-        yield f"{counted(len(retracted), 'retracted result')}: {join_words(str(run) for run in retracted)}."
+def _answer(candidates: Sequence[Candidate], criteria: SuccessSpec) -> Answer:
+    if any(confirms(candidate, criteria) for candidate in candidates):
+        return "confirmed"
+    if not candidates:
+        return "undecided"
+    if all(rejects(candidate, criteria) for candidate in candidates):
+        return "rejected"
+    return "undecided" if any(_is_open(candidate, criteria) for candidate in candidates) else "not confirmed"
 
 
-def missing(
-    candidates: tuple[Candidate, ...], waiting: Iterable[Planned], criteria: SuccessSpec, level: float
-) -> Iterator[str]:
+def _is_open(candidate: Candidate, criteria: SuccessSpec) -> bool:
+    return could_confirm(candidate, criteria) and not rejects(candidate, criteria)
+
+
+def _missing(judged: "Verdict", about: AnalysedExperiment, group: TaskResults | None) -> Iterator[str]:
     """What it would take to decide, one sentence each; candidates that lack the same are named together."""
-    unfinished = [str(run) for run in waiting]
-    if unfinished:
-        yield f"{counted(len(unfinished), 'planned run')} without a result: {join_words(unfinished)}."
-    untimed = [candidate.configuration for candidate in candidates if candidate.speedup is None]
-    if untimed:
+    candidates, criteria = judged.candidates, judged.criteria
+    if about.retracted:
+        retracted = join_words(str(run) for run in about.retracted)
+        yield f"{counted(len(about.retracted), 'retracted result')}: {retracted}."
+    if about.missing:
+        unfinished = join_words(str(run) for run in about.missing)
+        yield f"{counted(len(about.missing), 'planned run')} without a result: {unfinished}."
+    if group is not None and group.entry(criteria.control) is None:
+        yield f"The control {criteria.control} has no result on {criteria.task} to compare with."
+    untimed = [candidate.configuration for candidate in candidates if candidate.gain is None]
+    if untimed and criteria.by == "speed":
         yield (
             f"No timing run on {criteria.task} holds {join_words(untimed)} beside the control {criteria.control}."
         )
-    strict = bonferroni_level(level, len(candidates))
-    hopeful = [candidate for candidate in candidates if could_confirm(candidate, criteria)]
+    strict = bonferroni_level(judged.level, len(candidates))
     lacking: dict[str, list[str]] = {}
-    for candidate in hopeful:
-        for need in (*_rows_missing(candidate, criteria, strict), *_rounds_missing(candidate, criteria)):
-            lacking.setdefault(need, []).append(candidate.configuration)
+    for candidate in candidates:
+        if _is_open(candidate, criteria):
+            for need in (*_rows_missing(candidate, criteria, strict), *_gain_missing(candidate, criteria)):
+                lacking.setdefault(need, []).append(candidate.configuration)
     for need, names in lacking.items():
         yield f"{join_words(names)}: {need}"
-    if candidates and criteria.reject is None and not hopeful:
-        yield "The recipe does not say when to reject; give [success] a reject table."
 
 
 def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> Iterator[str]:
     loss, allowed = candidate.loss, criteria.confirm.drop
     if loss is None:
-        yield f"a result on {criteria.task} beside the control {criteria.control}."
+        if not candidate.has_result:
+            yield f"a result on {criteria.task} beside the control {criteria.control}."
     elif not loss.paired:
         yield "the rows of its run are not on disk, so the loss is not paired; run it again."
     elif loss.value >= allowed:
@@ -210,9 +246,16 @@ def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> 
         )
 
 
-def _rounds_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
-    speed = candidate.corrected_speedup
-    if speed is None or not speed.low <= criteria.confirm.speedup < speed.high:
+def _gain_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
+    gain, by = candidate.corrected_gain, criteria.by
+    if gain is None:
+        if by != "speed" and candidate.loss is not None:
+            yield (
+                f"its result or that of {criteria.control} counts no {GAINED[by]}; `success.by` must name another gain."
+            )
+        return
+    speed = gain.speedup
+    if speed is None or not speed.low <= criteria.confirm.least_gain < speed.high:
         return
     rounds = counted(speed.rounds, "round")
     if speed.bounded:
@@ -238,7 +281,7 @@ class Verdict:
     criteria: SuccessSpec
     level: float
     basis: str = ""
-    """What was timed, which rows were asked, and at which level the intervals hold."""
+    """What was timed or counted, which rows were asked, and at which level the intervals hold."""
 
 
 def verdict(
@@ -251,40 +294,57 @@ def verdict(
         raise UnmaskError(f"The experiment {experiment} has no criteria; give its recipe a [success] table.")
     candidates = candidates_of(table, experiment, criteria, level)
     if about.foreign:
-        reason = f"Imported figures cannot decide whether any candidate is {goal_of(criteria)}."
+        reason = f"Imported figures cannot decide whether any candidate reaches {goal_of(criteria)}."
         return Verdict(experiment, "undecided", reason, candidates, NOT_PAIRED, criteria, level)
-    barred = _barred(run_guards(table) if findings is None else findings, experiment, criteria)
-
-    def answered(answer: Answer, reason: str, needed: tuple[str, ...] = ()) -> Verdict:
-        judged = Verdict(experiment, answer, reason, candidates, needed, criteria, level)
-        return replace(judged, basis=_basis(table, judged))
-
-    good = [candidate for candidate in candidates if confirms(candidate, criteria)]
-    sound = [
-        candidate for candidate in good if not {candidate.configuration, criteria.control} & barred.keys()
-    ]
-    if sound:
-        return answered("confirmed", _success(sound, criteria))
-    failed = bool(candidates) and all(rejects(candidate, criteria) for candidate in candidates)
-    concerned = {criteria.control, *(candidate.configuration for candidate in candidates)} & barred.keys()
-    if failed and not concerned:
-        return answered("rejected", _failure(candidates, criteria))
-    doubtful = list(candidates) if failed else good
-    needed = (
-        *_doubts(doubtful, barred),
-        *_withdrawn(about.retracted),
-        *missing(candidates, about.missing, criteria, level),
-    )
+    spoiled = _spoiled(run_guards(table) if findings is None else findings, experiment, criteria)
+    sound = [_sound(candidate, criteria, spoiled) for candidate in candidates]
+    answer, seeming = _answer(sound, criteria), _answer(candidates, criteria)
+    doubtful = answer == "undecided" != seeming
+    reason = _reason(seeming, candidates, criteria) if doubtful else _reason(answer, sound, criteria)
+    judged = Verdict(experiment, answer, reason, candidates, (), criteria, level)
+    judged = replace(judged, basis=_basis(table, judged))
+    if answer != "undecided":
+        return judged
+    needed = tuple(_missing(judged, about, judged_group(table, experiment, criteria.task)))
     if doubtful:
-        reason = _failure(candidates, criteria) if failed else _success(good, criteria)
-        return answered("undecided", f"{reason} But a guard calls the figures invalid.", needed)
-    return answered("undecided", _open(candidates, criteria), needed)
+        guards = join_words(sorted(guard for _, _, guard in spoiled))
+        mend = f"What the guards call invalid ({guards}) must be mended first; `unmask check` explains it."
+        return replace(
+            judged, reason=f"{reason} But a guard calls the figures invalid.", missing=(mend, *needed)
+        )
+    return replace(judged, missing=needed)
+
+
+Spoiled = set[tuple[str, str, str]]
+"""A configuration, which of its figures cannot be used, and the guard that says so."""
+
+
+def _spoiled(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec) -> Spoiled:
+    return {
+        (name, figure, finding.guard)
+        for finding in findings
+        if finding.experiment == experiment and finding.task in (None, criteria.task)
+        for name in finding.configurations
+        if name == criteria.control or criteria.is_candidate(name)
+        for figure in finding.spoils
+        if figure in ("loss", criteria.by)
+    }
+
+
+def _sound(candidate: Candidate, criteria: SuccessSpec, spoiled: Spoiled) -> Candidate:
+    """A candidate without the figures that a guard calls invalid, the control's figures included."""
+    names = (candidate.configuration, criteria.control)
+    figures = {figure for name, figure, _ in spoiled if name in names}
+    if criteria.by in figures:
+        candidate = replace(candidate, gain=None, corrected_gain=None)
+    return replace(candidate, loss=None) if "loss" in figures else candidate
 
 
 def _basis(table: Table, judged: Verdict) -> str:
-    """What was timed, that only a part of the rows was asked, and how sure the intervals are."""
-    sentences = []
-    timed = join_words(candidate.speedup.source for candidate in judged.candidates if candidate.speedup)
+    """What was timed or counted, that only a part of the rows was asked, and how sure the intervals are."""
+    sentences = [MEANINGS[judged.criteria.by]]
+    gains = [candidate.gain for candidate in judged.candidates if candidate.gain]
+    timed = join_words(gain.speedup.source for gain in gains if gain.speedup)
     if timed:
         sentences.append(f"Speeds were measured on {timed}.")
     group = judged_group(table, judged.experiment, judged.criteria.task)
@@ -295,28 +355,23 @@ def _basis(table: Table, judged: Verdict) -> str:
             f"To confirm, the intervals of all {len(judged.candidates)} candidates must hold together at "
             f"{percent(judged.level, 0)}, so they are wider than those of the table."
         )
-    return " ".join(sentences)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _barred(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec) -> dict[str, str]:
-    """Configurations whose figures a guard calls invalid, and which guard."""
-    return {
-        name: finding.guard
-        for finding in findings
-        if finding.severity == "invalid"
-        and finding.guard not in JUDGED_BY_INTERVALS
-        and finding.experiment == experiment
-        and finding.task in (None, criteria.task)
-        for name in finding.configurations
-    }
+def _reason(answer: Answer, candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
+    if answer == "confirmed":
+        return _success([one for one in candidates if confirms(one, criteria)], criteria)
+    if answer == "rejected":
+        return _failure(candidates, criteria)
+    return _out_of_reach(candidates, criteria) if answer == "not confirmed" else _open(candidates, criteria)
 
 
-def _success(good: list[Candidate], criteria: SuccessSpec) -> str:
+def _success(good: Sequence[Candidate], criteria: SuccessSpec) -> str:
     names = join_words(candidate.configuration for candidate in good)
     if len(good) == 1:
-        return f"{names} is {goal_of(criteria)}."
-    best = max(good, key=lambda candidate: candidate.speedup.value if candidate.speedup else 0.0)
-    return f"{names} are {goal_of(criteria)}. The fastest of them is {best.configuration}."
+        return f"{names} reaches {goal_of(criteria)}."
+    best = max(good, key=lambda candidate: candidate.gain.value if candidate.gain else 0.0)
+    return f"{names} reach {goal_of(criteria)}. The best of them by {GAINED[criteria.by]} is {best.configuration}."
 
 
 def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
@@ -324,39 +379,41 @@ def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     bounds = criteria.reject
     if bounds is None:
         return "Every candidate is rejected."
-    slow = [candidate.configuration for candidate in candidates if _too_slow(candidate, bounds)]
-    lossy = [candidate.configuration for candidate in candidates if candidate.configuration not in slow]
-    reasons = [f"slower than {bounds.speedup:g}x: {join_words(slow)}"] if slow else []
-    reasons += [f"a loss above {points(bounds.drop)}: {join_words(lossy)}"] if lossy else []
-    who = "The one candidate is" if len(candidates) == 1 else f"All {len(candidates)} candidates are"
+    weak = [candidate.configuration for candidate in candidates if _gains_too_little(candidate, criteria)]
+    lossy = [candidate.configuration for candidate in candidates if candidate.configuration not in weak]
+    reasons = [f"below {bounds.least_gain:g}x by {GAINED[criteria.by]}: {join_words(weak)}"] if weak else []
+    reasons += [f"a loss above {bound_points(bounds.drop)}: {join_words(lossy)}"] if lossy else []
+    who = (
+        "The one candidate is" if len(candidates) == 1 else f"All {in_words(len(candidates))} candidates are"
+    )
     return f"{who} rejected on {criteria.task} ({'; '.join(reasons)})."
+
+
+def _out_of_reach(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
+    """That nobody can confirm any more, and who is rejected outright."""
+    alone = len(candidates) == 1
+    who = (
+        f"The one candidate, {candidates[0].configuration}, cannot"
+        if alone
+        else f"None of the {in_words(len(candidates))} candidates can"
+    )
+    reason = f"{who} reach {goal_of(criteria)} any more."
+    rejected = [candidate.configuration for candidate in candidates if rejects(candidate, criteria)]
+    if criteria.reject is None:
+        return reason
+    if not rejected:
+        return f"{reason} {'It is not' if alone else 'None of them is'} rejected outright."
+    number, verb = in_words(len(rejected)).capitalize(), "is" if len(rejected) == 1 else "are"
+    return f"{reason} {number} of them ({join_words(rejected)}) {verb} rejected outright."
 
 
 def _open(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     """Who can still confirm, and who is out."""
     if not candidates:
         return f"No candidate has a result on {criteria.task}."
-    hopeful = [candidate.configuration for candidate in candidates if could_confirm(candidate, criteria)]
+    hopeful = [candidate.configuration for candidate in candidates if _is_open(candidate, criteria)]
     out = [candidate.configuration for candidate in candidates if candidate.configuration not in hopeful]
-    if hopeful:
-        who = hopeful[0] if len(hopeful) == 1 else f"any of {join_words(hopeful)}"
-        reason = f"The intervals do not show yet whether {who} is {goal_of(criteria)}."
-        others = "The other candidate" if len(out) == 1 else f"The other {len(out)} candidates"
-        return f"{reason} {others} ({join_words(out)}) can no longer reach that." if out else reason
-    rejected = [candidate.configuration for candidate in candidates if rejects(candidate, criteria)]
-    who = "The one candidate cannot" if len(out) == 1 else f"None of the {len(out)} candidates can"
-    reason = f"{who} be {goal_of(criteria)} any more."
-    if rejected:
-        verb = "is" if len(rejected) == 1 else "are"
-        return f"{reason} {len(rejected)} of them ({join_words(rejected)}) {verb} rejected outright."
-    return f"{reason} {'It is not' if len(out) == 1 else 'None of them is'} rejected outright."
-
-
-def _doubts(good: list[Candidate], barred: dict[str, str]) -> list[str]:
-    if not good:
-        return []
-    names = {candidate.configuration for candidate in good}
-    guards = join_words(guard for name, guard in barred.items() if name in names) or join_words(
-        barred.values()
-    )
-    return [f"What the guards call invalid ({guards}) must be mended first; `unmask check` explains it."]
+    who = hopeful[0] if len(hopeful) == 1 else f"any of {join_words(hopeful)}"
+    reason = f"The figures do not show yet whether {who} reaches {goal_of(criteria)}."
+    others = "The other candidate" if len(out) == 1 else f"The other {in_words(len(out))} candidates"
+    return f"{reason} {others} ({join_words(out)}) can no longer reach that." if out else reason

@@ -19,6 +19,11 @@ def points(difference: float) -> str:
     return f"{in_points(difference)} points"
 
 
+def bound_points(difference: float) -> str:
+    """A bound that somebody chose, in percentage points as they wrote it."""
+    return f"{difference * 100:g} point{'' if round(difference * 100, 9) == 1 else 's'}"
+
+
 def in_points(difference: float) -> str:
     """The bare number of percentage points; never a negative zero."""
     return f"{round(difference * 100, 1) + 0.0:.1f}"
@@ -41,6 +46,28 @@ def between(values: Iterable[float], form: str = "{:g}") -> str:
 def counted(number: int, noun: str, plural: str = "s") -> str:
     """A number and its noun, in the plural where it needs one."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
+
+
+NUMBERS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+
+
+def in_words(number: int) -> str:
+    """A small number as a word, a larger one in digits."""
+    return NUMBERS[number] if 0 <= number < len(NUMBERS) else f"{number:,}"
 
 
 MISSING = "\N{EN DASH}"

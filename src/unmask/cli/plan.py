@@ -13,7 +13,8 @@ from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.ceilings import Outlook, is_scored
-from unmask.analysis.words import counted, duration, join_words
+from unmask.analysis.verdict import goal_of
+from unmask.analysis.words import bound_points, counted, duration, join_words
 from unmask.cli.options import selection, store_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
@@ -87,15 +88,18 @@ def plan(
     outlook, screen = sweep.outlook, console()
     screen.print(_grid(sweep))
     if not sweep.locked:
-        screen.print(UNLOCKED.format(recipe), markup=False)
+        screen.print(UNLOCKED.format(recipe))
     standing = f": {counts(run.status for run in sweep.runs)}" if sweep.locked else ""
     screen.print(f"{counted(len(sweep.runs), 'run')}{standing}.")
     if sweep.to_do:
-        screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.", markup=False)
+        screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.")
     for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(outlook)):
-        screen.print(sentence, markup=False)
+        screen.print(sentence)
+    success = sweep.opened.recipe.success
+    if success is not None:
+        screen.print(f"Criterion: some candidate reaches {goal_of(success)}.")
     if outlook.beyond:
-        screen.print(f"[yellow]{outlook.beyond}[/]")
+        screen.print(Text(outlook.beyond, "yellow"))
     if outlook.samples_needed:
         screen.print(_samples(sweep, outlook.samples_needed))
 
@@ -251,8 +255,8 @@ def _samples(sweep: Plan, needed: int) -> str:
         ),
         default=0,
     )
-    enough = "enough" if rows >= needed else "[yellow]too few: raise the limit[/]"
+    enough = "enough" if rows >= needed else "too few: raise the limit"
     return (
-        f"To tell a loss below {success.confirm.drop:g} on {success.task}, about {needed} rows are needed "
+        f"To tell a loss below {bound_points(success.confirm.drop)} on {success.task}, about {needed} rows are needed "
         f"(80 % power); the recipe asks {rows}: {enough}."
     )

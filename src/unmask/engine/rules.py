@@ -14,8 +14,10 @@ import torch
 
 from unmask.errors import UnmaskError
 from unmask.spec.build import shown
+from unmask.spec.own_code import RULE, guarded, made_of
 from unmask.spec.rule import (
     AnyRuleSpec,
+    CustomRuleSpec,
     EntropyBoundSpec,
     FactorSpec,
     OverdueSpec,
@@ -191,11 +193,11 @@ class Overdue:
 
 
 class OwnRule:
-    """A rule of one's own; what it answers is checked."""
+    """A rule of one's own: what it answers is checked, and an error in it names its file and line."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, name: str) -> None:
         self.rule = rule
-        self.name = type(rule).__name__
+        self.name = name
         self.score: ScoreName = getattr(rule, "score", "confidence")
         if self.score not in get_args(ScoreName):
             raise UnmaskError(
@@ -204,7 +206,8 @@ class OwnRule:
 
     def choose(self, view: RuleView) -> Sequence[int]:
         """Ask it, and refuse what names no masked position, or one twice."""
-        chosen = self.rule.choose(view)
+        with guarded(self.name, RULE):
+            chosen = self.rule.choose(view)
         try:
             indices = sorted(index(each) for each in chosen)
         except TypeError:
@@ -229,6 +232,7 @@ MAKERS: dict[type[RuleSpec], Callable[[Any], Rule]] = {
     FactorSpec: Factor,
     ShareSpec: Share,
     OverdueSpec: Overdue,
+    CustomRuleSpec: lambda spec: OwnRule(made_of(spec.target, spec.options, RULE), spec.target),
 }
 
 
@@ -238,7 +242,7 @@ def make_rule(rule: Rule | AnyRuleSpec | Mapping[str, Any]) -> Rule:
         spec = rule_spec(rule)
         return MAKERS[type(spec)](spec)
     if callable(getattr(rule, "choose", None)) and not isinstance(rule, type):
-        return OwnRule(rule)
+        return OwnRule(rule, type(rule).__name__)
     raise UnmaskError(
         f"{rule!r} is no unmasking rule; give a spec such as {{'kind': 'top_n', 'n': 2}}, or an object with a method "
         "choose(view)."

@@ -121,8 +121,8 @@ def most_likely(logits_NV: Tensor) -> tuple[Tensor, Spread]:
     """The best token of each position; overwrites the logits."""
     best_N1, tokens_N1 = logits_NV.max(dim=-1, keepdim=True)
     weights_NV = logits_NV.sub_(best_N1).exp_()
-    excess_N1 = weights_NV.gather(-1, tokens_N1) - 1  # 0, or NaN where the best logit is not finite
-    weights_NV.scatter_(-1, tokens_N1, excess_N1)
+    # The best token's own weight goes: 1 - 1, or NaN where its logit is not finite.
+    weights_NV.scatter_(-1, tokens_N1, -1.0, reduce="add")
     return tokens_N1.squeeze(-1), Spread(weights_NV, weights_NV.sum(dim=-1))
 
 

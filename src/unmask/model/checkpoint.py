@@ -16,7 +16,8 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config, read_json
-from unmask.model.token_files import TOKENIZER_FILE
+from unmask.model.network import LAYER
+from unmask.model.token_files import tokenizer_file
 from unmask.reading import is_inside, open_plain
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 MOST_HEADER = 100_000_000
 """Bytes of a header, as the format itself allows them."""
+ROTATION_TABLE = "rotary_emb.inv_freq"
+"""A table that older files hold beside the weights; it follows from the config."""
 ELEMENT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
 
@@ -58,7 +61,7 @@ class Checkpoint:
     @property
     def has_tokenizer(self) -> bool:
         """Whether text can be read and written; token ids always can."""
-        return (self.folder / TOKENIZER_FILE).is_file()
+        return tokenizer_file(self.folder) is not None
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
@@ -141,6 +144,7 @@ def _decode_header(content: bytes) -> dict[str, _Entry]:
 
 
 def _check(config: ModelConfig, tensors: dict[str, StoredTensor], folder: Path) -> None:
+    _refuse_unknown_parts(config, tensors, folder)
     for name, shape in config.tensor_shapes().items():
         stored = tensors.get(name)
         if stored is None:
@@ -157,4 +161,15 @@ def _check(config: ModelConfig, tensors: dict[str, StoredTensor], folder: Path) 
             raise UnmaskError(
                 f"{stored.file} cannot be read (tensor {name} has {stored.stored_bytes} bytes and should have "
                 f"{stored.nbytes}); download it again."
+            )
+
+
+def _refuse_unknown_parts(config: ModelConfig, tensors: dict[str, StoredTensor], folder: Path) -> None:
+    """Stop at tensors of a layer that the network has no place for: it would compute something else without them."""
+    known, layers = config.tensor_shapes(), config.network.names["attention_norm"].partition(LAYER)[0]
+    for name in sorted(tensors.keys() - known.keys()):
+        if name.startswith(layers) and not name.endswith(ROTATION_TABLE):
+            raise UnmaskError(
+                f"{folder}: tensor {name} is no part of a {config.network.title} network, which config.json names; "
+                "its model_type does not fit the weights, so download the checkpoint again."
             )

@@ -4,6 +4,7 @@ Knows which architectures the transformer can run and what each field means; it 
 a checkpoint comes from, nor its weights.
 """
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import msgspec
 
 from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
+from unmask.model.network import LAYER, NETWORKS, Network, Part
 from unmask.reading import parse_json, read_plain
 from unmask.spec.build import shown
 from unmask.spec.decode import DecodeSpec, ResolvedSpec
-from unmask.spec.family import FAST_DLLM_V2, Family, family_of
+from unmask.spec.family import Family, family_of
 
 CONFIG_FILE = "config.json"
-RUNNABLE = {"Fast_dLLM_Qwen", "qwen2"}
 MOST = {
     "num_hidden_layers": 1024,
     "num_attention_heads": 4096,
@@ -28,6 +29,7 @@ MOST = {
     "vocab_size": 1 << 24,
     "max_position_embeddings": 1 << 24,
     "bd_size": 4096,
+    "block_size": 4096,
 }
 """Far more than any checkpoint has; a larger number is a slip or an attack, and would be allocated."""
 LARGEST_ID = (1 << 31) - 1
@@ -48,8 +50,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     rope_theta: float
     max_positions: int
     tied_head: bool
-    family: Family = FAST_DLLM_V2
+    network: Network
+    family: Family
     block_size: int | None = None
+    """Positions of a block: the config's, else the family's; None where only decode settings can say it."""
     mask_token_id: int | None = None
     stop_tokens: tuple[int, ...] = ()
     stored_dtype: str | None = None
@@ -76,39 +80,49 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
             vocabulary=self.vocab_size,
         )
 
-    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of every tensor that a checkpoint of this architecture holds."""
-        hidden, ffn = self.hidden_size, self.intermediate_size
-        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        shapes: dict[str, tuple[int, ...]] = {
-            "model.embed_tokens.weight": (self.vocab_size, hidden),
-            "model.norm.weight": (hidden,),
+    def part_shapes(self) -> dict[Part, tuple[int, ...]]:
+        """The shape of every part of the network; the layers are alike."""
+        hidden, ffn, width = self.hidden_size, self.intermediate_size, self.head_dim
+        queries, keys = self.num_heads * width, self.num_kv_heads * width
+        shapes: dict[Part, tuple[int, ...]] = {
+            "embedding": (self.vocab_size, hidden),
+            "norm": (hidden,),
+            "attention_norm": (hidden,),
+            "query": (queries, hidden),
+            "key": (keys, hidden),
+            "value": (keys, hidden),
+            "attention_out": (hidden, queries),
+            "mlp_norm": (hidden,),
+            "gate": (ffn, hidden),
+            "up": (ffn, hidden),
+            "down": (hidden, ffn),
         }
         if not self.tied_head:
-            shapes["lm_head.weight"] = (self.vocab_size, hidden)
-        for index in range(self.num_layers):
-            prefix = f"model.layers.{index}."
-            shapes[prefix + "input_layernorm.weight"] = (hidden,)
-            shapes[prefix + "post_attention_layernorm.weight"] = (hidden,)
-            for name, width in (("q", queries), ("k", keys), ("v", keys)):
-                shapes[f"{prefix}self_attn.{name}_proj.weight"] = (width, hidden)
-                shapes[f"{prefix}self_attn.{name}_proj.bias"] = (width,)
-            shapes[prefix + "self_attn.o_proj.weight"] = (hidden, queries)
-            shapes[prefix + "mlp.gate_proj.weight"] = (ffn, hidden)
-            shapes[prefix + "mlp.up_proj.weight"] = (ffn, hidden)
-            shapes[prefix + "mlp.down_proj.weight"] = (hidden, ffn)
+            shapes["head"] = (self.vocab_size, hidden)
+        if self.network.qkv_bias:
+            shapes |= {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
+        if self.network.qk_norm:
+            shapes |= {"query_norm": (width,), "key_norm": (width,)}
         return shapes
+
+    def places(self) -> dict[str, tuple[Part, int | None]]:
+        """Where every tensor of a checkpoint belongs, by its name: its part, and the layer if it is one of a layer."""
+        places: dict[str, tuple[Part, int | None]] = {}
+        for part in self.part_shapes():
+            name = self.network.names[part]
+            for layer in range(self.num_layers) if LAYER in name else (None,):
+                places[name.replace(LAYER, str(layer))] = part, layer
+        return places
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of every tensor that a checkpoint of this architecture holds."""
+        shapes = self.part_shapes()
+        return {name: shapes[part] for name, (part, _) in self.places().items()}
 
     @property
     def parameters(self) -> int:
         """Number of parameters, a tied head counted once."""
-        total = 0
-        for shape in self.tensor_shapes().values():
-            count = 1
-            for size in shape:
-                count *= size
-            total += count
-        return total
+        return sum(prod(shape) for shape in self.tensor_shapes().values())
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -121,12 +135,13 @@ def read_config(folder: Path) -> ModelConfig:
 
 def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -> ModelConfig:
     """Make a ModelConfig of the two files' contents; `source` names the file in errors."""
-    family = _family(raw, source)
+    network, family = _architecture(raw, source)
     heads = _positive(raw, "num_attention_heads", source)
     hidden = _positive(raw, "hidden_size", source)
     kv_heads = _optional(raw, "num_key_value_heads", source) or heads
     head_dim = _optional(raw, "head_dim", source) or hidden // heads
-    if heads % kv_heads or head_dim * heads != hidden or head_dim % 2:
+    own_head_dim = raw.get("head_dim") is not None
+    if heads % kv_heads or head_dim % 2 or (hidden % heads and not own_head_dim):
         raise UnmaskError(
             f"{source}: {heads} heads, {kv_heads} key/value heads and hidden size {hidden} do not fit each other."
         )
@@ -142,8 +157,9 @@ def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -
         rope_theta=_rope_theta(raw, source),
         max_positions=_positive(raw, "max_position_embeddings", source),
         tied_head=_flag(raw, "tie_word_embeddings", source),
+        network=network,
         family=family,
-        block_size=_optional(raw, family.block_field, source) if family.block_field else None,
+        block_size=(family.block_field and _optional(raw, family.block_field, source)) or family.block_size,
         mask_token_id=next(iter(_ids(raw, "mask_token_id", source)), None),
         stop_tokens=_ids(generation, "eos_token_id", "generation_config.json")
         or _ids(raw, "eos_token_id", source),
@@ -170,21 +186,24 @@ def read_json(path: Path, missing: str) -> dict[str, Any]:
     return content
 
 
-def _family(raw: dict[str, Any], source: str) -> Family:
-    """The family of a checkpoint; architectures and activations that cannot be run are refused."""
+def _architecture(raw: dict[str, Any], source: str) -> tuple[Network, Family]:
+    """The network and the family of a config.json; what cannot be run is refused."""
     kind, family = raw.get("model_type"), family_of(raw)
-    if family is None or kind not in RUNNABLE:
-        known = ", ".join(sorted(RUNNABLE))
-        raise UnmaskError(f"{source}: architecture {shown(kind)} cannot be run; this engine runs {known}.")
-    if raw.get("hidden_act", "silu") != "silu":
+    network = NETWORKS.get(kind) if isinstance(kind, str) else None
+    mixture = any("experts" in field and raw[field] for field in raw)
+    if network is None or family is None or mixture:
+        what = "is a mixture of experts and " if mixture else ""
         raise UnmaskError(
-            f"{source}: activation {shown(raw['hidden_act'])} cannot be run; Qwen2 checkpoints use 'silu'."
+            f"{source}: architecture {shown(kind)} {what}cannot be run; this engine runs the dense architectures "
+            f"{', '.join(NETWORKS)}."
         )
-    if _flag(raw, "use_sliding_window", source):
-        raise UnmaskError(
-            f"{source}: sliding-window attention cannot be run; set use_sliding_window to false."
-        )
-    return family
+    for field, value in network.required.items():
+        if raw.get(field) is not None and raw[field] != value:
+            raise UnmaskError(
+                f"{source}: {field} is {shown(raw[field])}, which cannot be run; {network.title} checkpoints run "
+                f"with {shown(value)} only."
+            )
+    return network, family
 
 
 def _positive(raw: dict[str, Any], field: str, source: str) -> int:

@@ -2,8 +2,8 @@
 
 Knows where a forward's rows lie in the buffers and which keys they see. It does not know what the rows are.
 
-Shape legend: T rows, D hidden, X = (H + 2 K) heads of queries, keys and values, K key/value heads, d head dim,
-L layers, B slots, C positions of a slot.
+Shape legend: T rows, D hidden, X heads (queries, then keys, then values), K key/value heads, d head dim, L layers,
+B slots, C positions of a slot.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,14 @@ class Frame:
         self.normed_TD = scratch.take("normed", rows, config.hidden_size)
         self.qkv_TX = scratch.take("qkv", rows, every * width)
         qkv_TXd = self.qkv_TX.view(rows, every, width)
-        qk_TXd = scratch.take("rotated", rows, turned, width)
-        self.rotate = rope.rotation(geometry.positions, qkv_TXd[:, :turned], qk_TXd)
-        self.attend = Attention(config, cache, geometry.runs, qk_TXd[:, :heads], scratch)
-        self._write_keys = _writer(cache.keys_LBKCd, geometry.writes, qk_TXd[:, heads:], scratch)
+        self.qk_TXd = qkv_TXd[:, :turned]
+        self.queries_THd, self.keys_TKd = qkv_TXd[:, :heads], qkv_TXd[:, heads:turned]
+        if config.network.qk_norm:
+            self.head_length_TX1 = scratch.take("head_length", rows, turned, 1)
+        rotated_TXd = scratch.take("rotated", rows, turned, width)
+        self.rotate = rope.rotation(geometry.positions, self.qk_TXd, rotated_TXd)
+        self.attend = Attention(config, cache, geometry.runs, rotated_TXd[:, :heads], scratch)
+        self._write_keys = _writer(cache.keys_LBKCd, geometry.writes, rotated_TXd[:, heads:], scratch)
         self._write_values = _writer(cache.values_LBKCd, geometry.writes, qkv_TXd[:, turned:], scratch)
 
     def write(self, layer: int) -> None:

@@ -15,7 +15,7 @@ from unmask.model.memory import (
     packing_bytes,
     weight_bytes,
 )
-from unmask.model.token_files import TOKENIZER_FILE, mask_token_of
+from unmask.model.token_files import mask_token_of, tokenizer_file
 from unmask.model.tokenizer import Tokenizer
 from unmask.spec.published import PublishedCheckpoint
 
@@ -75,7 +75,9 @@ def describe_published(known: PublishedCheckpoint, batch_size: int, length: int 
 
 def _check_lengths(config: ModelConfig, length: int) -> None:
     if config.block_size is None:
-        raise UnmaskError("config.json names no block size (bd_size); give --block-size when you generate.")
+        raise UnmaskError(
+            f"config.json names no block size ({config.family.block_field}); give --block-size when you generate."
+        )
     if length > config.max_positions:
         raise UnmaskError(f"length {length} exceeds the context of {config.max_positions} tokens.")
 
@@ -83,7 +85,8 @@ def _check_lengths(config: ModelConfig, length: int) -> None:
 def _architecture(path: str, config: ModelConfig) -> dict[str, Any]:
     return {
         "path": path,
-        "architecture": "Qwen2 block diffusion" if config.block_size else "Qwen2",
+        "architecture": config.network.title,
+        "family": config.family.name,
         "layers": config.num_layers,
         "heads": config.num_heads,
         "kv_heads": config.num_kv_heads,
@@ -102,7 +105,7 @@ def _architecture(path: str, config: ModelConfig) -> dict[str, Any]:
 
 
 def _text_side(folder: Path) -> dict[str, Any]:
-    if not (folder / TOKENIZER_FILE).is_file():
+    if tokenizer_file(folder) is None:
         return {"tokenizer": False, "chat_template": False}
     return {"tokenizer": True, "chat_template": Tokenizer.from_folder(folder).has_chat_template}
 

@@ -12,8 +12,6 @@ from unmask.model.layouts import choose_layout
 
 PREFILL_ROWS = 1024
 """Rows of one prefill forward, so that long prompts need no memory in proportion."""
-SUB_BLOCK = 8
-"""Rows of a request whose logits are read at most, at the default size of sub-blocks."""
 FP32 = 4
 PROCESS_BYTES = 265 << 20
 """An interpreter that has imported torch for CPUs: 250 MiB were measured on an Intel Xeon, 280 MiB on an AMD EPYC."""
@@ -37,14 +35,16 @@ def packing_bytes(config: ModelConfig, bytes_per_element: int, instructions: str
 
 def buffer_bytes(config: ModelConfig, slots: int, length: int, bytes_per_element: int) -> int:
     """What the largest forward writes to, and the logits that are read from one."""
-    rows = min(slots * length, max(PREFILL_ROWS, slots * (config.block_size or 1)))
+    block = config.block_size or 1
+    rows = min(slots * length, max(PREFILL_ROWS, slots * block))
+    read = config.family.sub_block_size or block
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     stream = 3 * config.hidden_size  # itself, its norm, a branch's change
     attention = 4 * queries + 4 * keys  # projected, rotated, stacked, mixed, written
     mlp = 3 * config.intermediate_size  # gate, up, and the copy that a packed product makes of their product
     narrow = bytes_per_element < FP32
     norms = 2 * FP32 * config.hidden_size if narrow else 0
-    logits = slots * SUB_BLOCK * config.vocab_size * (FP32 + bytes_per_element * narrow)
+    logits = slots * read * config.vocab_size * (FP32 + bytes_per_element * narrow)
     return rows * ((stream + attention + mlp) * bytes_per_element + norms) + logits
 
 

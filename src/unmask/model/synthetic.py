@@ -6,6 +6,7 @@ its weights for good; `sha256` proves that they are the ones meant.
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +15,63 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from unmask.errors import UnmaskError
-from unmask.model.config import parse_config
+from unmask.model.config import ModelConfig, parse_config
+from unmask.model.network import Part
 
-KIND = "numpy-randomstate-v1"
 Weights = dict[str, NDArray[np.float32]]
 Draw = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """How a kind of recipe scales what it draws, so that activations stay moderate."""
+
+    heads: float
+    """Queries and keys, times one over the root of their inputs."""
+    head_norms: tuple[float, float]
+    """The middle and the spread of the norms of heads."""
+    tied: bool
+    """Whether an embedding that is the head too is scaled as a head; then a mask token's row is a tenth of that."""
+
+
+KIND = "numpy-randomstate-v1"
+KINDS = {
+    KIND: Scales(heads=1.5, head_norms=(1.0, 0.1), tied=False),
+    "numpy-randomstate-sdar-v1": Scales(heads=1.0, head_norms=(1.6, 0.2), tied=True),
+}
+
+
 def draw_weights(recipe: dict[str, Any]) -> Weights:
-    """Draw every tensor in the order of its name from one stream, scaled so that activations stay moderate."""
-    if recipe.get("kind", KIND) != KIND:
-        raise UnmaskError(f"Checkpoint recipe {recipe['kind']!r} is unknown; this version draws {KIND!r}.")
+    """Draw every tensor in the order of its name from one stream."""
+    scales = KINDS.get(recipe.get("kind", KIND))
+    if scales is None:
+        raise UnmaskError(
+            f"Checkpoint recipe {recipe['kind']!r} is unknown; this version draws {', '.join(KINDS)}."
+        )
     config = parse_config(recipe["config"], {}, source="checkpoint recipe")
     stream = np.random.RandomState(recipe["seed"])
+    places, shapes = config.places(), config.tensor_shapes()
     weights: Weights = {}
-    for name, shape in sorted(config.tensor_shapes().items()):
-        values = stream.standard_normal(shape)
-        weights[name] = _scaled(name, values, recipe["logit_scale"], config.mask_token_id).astype(np.float32)
+    for name in sorted(shapes):
+        values = stream.standard_normal(shapes[name])
+        scaled = _scaled(places[name][0], values, scales, recipe["logit_scale"], config)
+        weights[name] = scaled.astype(np.float32)
     return weights
 
 
-def _scaled(name: str, values: Draw, logit_scale: float, mask_token: int | None) -> Draw:
-    if "embed_tokens" in name:
-        return values
+def _scaled(part: Part, values: Draw, scales: Scales, logit_scale: float, config: ModelConfig) -> Draw:
+    if part in ("query_norm", "key_norm"):
+        middle, spread = scales.head_norms
+        return np.add(middle, spread * values)
     if values.ndim == 1:
-        base, spread = (1.0, 0.1) if "norm" in name else (0.0, 0.1)
-        return np.add(base, spread * values)
-    scale = 1.5 if "q_proj" in name or "k_proj" in name else logit_scale if "lm_head" in name else 1.0
+        return np.add(1.0 if "norm" in part else 0.0, 0.1 * values)
+    as_head = part == "head" or (part == "embedding" and config.tied_head and scales.tied)
+    if part == "embedding" and not as_head:
+        return values
+    scale = logit_scale if as_head else scales.heads if part in ("query", "key") else 1.0
     scaled: Draw = values * scale / values.shape[1] ** 0.5
-    if "lm_head" in name and mask_token is not None:
-        scaled[mask_token] = 0.0
+    if as_head and config.mask_token_id is not None:
+        scaled[config.mask_token_id] = 0.1 * scaled[config.mask_token_id] if config.tied_head else 0.0
     return scaled
 
 

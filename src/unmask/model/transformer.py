@@ -1,9 +1,10 @@
-"""The Qwen2 decoder in plain PyTorch, as two branches a layer that add to a residual stream.
+"""The decoder of Qwen2, Qwen3 and Llama in plain PyTorch, as two branches a layer that add to a residual stream.
 
 Knows the arithmetic of one layer and of the head. It does not know about blocks, masks, denoising
 steps or policies: the engine decides which branches run on which rows (see engine/forward.py).
 
-Shape legend: T rows of a forward, D hidden, F MLP width, V vocabulary, N rows whose logits are read.
+Shape legend: T rows of a forward, D hidden, F MLP width, V vocabulary, N rows whose logits are read, X heads of
+queries and keys, d head dim.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ class Layer:
 
     attention_norm_D: Tensor
     qkv: Projection
+    qk_norms: tuple[Tensor, Tensor] | None
+    """What a head's queries and its keys are scaled with once they are normalised; None where they are not."""
     attention_out: Projection
     mlp_norm_D: Tensor
     gate_up: Projection
@@ -78,6 +81,8 @@ class Transformer:
         """Return the attention branch's change of the stream; writes the rows' keys and values."""
         layer = self.layers[index]
         layer.qkv(self._norm(x_TD, layer.attention_norm_D, frame), out_TO=frame.qkv_TX)
+        if layer.qk_norms is not None:
+            self._normalise_heads(frame, *layer.qk_norms)
         frame.rotate()
         frame.write(index)
         return layer.attention_out(frame.attend(index))
@@ -96,10 +101,24 @@ class Transformer:
         """The norm; in fp32 on a CPU as a handful of cheap operations into buffers."""
         if x_TD.dtype != torch.float32 or x_TD.device.type != "cpu":
             return self._rms_norm(x_TD, weight_D)
-        length_T1 = frame.length_T1
-        torch.linalg.vector_norm(x_TD, dim=-1, keepdim=True, out=length_T1)
-        torch.addcmul(self._eps, length_T1, length_T1, value=1 / x_TD.shape[-1], out=length_T1).rsqrt_()
-        return torch.mul(x_TD, length_T1, out=frame.normed_TD).mul_(weight_D)
+        scale_T1 = self._inverse_rms(x_TD, frame.length_T1)
+        return torch.mul(x_TD, scale_T1, out=frame.normed_TD).mul_(weight_D)
+
+    def _normalise_heads(self, frame: Frame, query_d: Tensor, key_d: Tensor) -> None:
+        """Normalise every head's queries and keys where the product left them."""
+        qk_TXd = frame.qk_TXd
+        if qk_TXd.dtype == torch.float32 and qk_TXd.device.type == "cpu":
+            qk_TXd.mul_(self._inverse_rms(qk_TXd, frame.head_length_TX1))
+            frame.queries_THd.mul_(query_d)
+            frame.keys_TKd.mul_(key_d)
+        else:
+            frame.queries_THd.copy_(self._rms_norm(frame.queries_THd, query_d))
+            frame.keys_TKd.copy_(self._rms_norm(frame.keys_TKd, key_d))
+
+    def _inverse_rms(self, x: Tensor, out: Tensor) -> Tensor:
+        """What the last dimension of x is to be multiplied with, into a buffer."""
+        torch.linalg.vector_norm(x, dim=-1, keepdim=True, out=out)
+        return torch.addcmul(self._eps, out, out, value=1 / x.shape[-1], out=out).rsqrt_()
 
     def _rms_norm(self, x_TD: Tensor, weight_D: Tensor) -> Tensor:
         scaled = F.rms_norm(x_TD.float(), (x_TD.shape[-1],), None, self.config.rms_norm_eps)

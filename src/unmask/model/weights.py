@@ -15,8 +15,10 @@ from unmask.model.config import ModelConfig
 from unmask.model.device import free_bytes, instruction_set
 from unmask.model.layouts import choose_layout
 from unmask.model.memory import packing_bytes, weight_bytes
+from unmask.model.network import Part
 from unmask.model.projection import Projection
 from unmask.model.transformer import Layer, Transformer
+from unmask.reading import open_plain
 
 GIB = 1 << 30
 BUFFER_BYTES = 32 << 20
@@ -63,8 +65,8 @@ def refuse_if_too_large(config: ModelConfig, device: torch.device, dtype: torch.
 def empty_transformer(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Transformer:
     """Allocate a transformer without values (also on the meta device)."""
 
-    def vector() -> Tensor:
-        return torch.empty(config.hidden_size, device=device, dtype=dtype)
+    def vector(size: int = config.hidden_size) -> Tensor:
+        return torch.empty(size, device=device, dtype=dtype)
 
     instructions = instruction_set(device, dtype)
 
@@ -78,7 +80,8 @@ def empty_transformer(config: ModelConfig, device: torch.device, dtype: torch.dt
     layers = tuple(
         Layer(
             attention_norm_D=vector(),
-            qkv=projection(queries + 2 * keys, hidden, bias=True),
+            qkv=projection(queries + 2 * keys, hidden, bias=config.network.qkv_bias),
+            qk_norms=(vector(config.head_dim), vector(config.head_dim)) if config.network.qk_norm else None,
             attention_out=projection(hidden, queries),
             mlp_norm_D=vector(),
             gate_up=projection(2 * ffn, hidden),
@@ -97,25 +100,38 @@ def empty_transformer(config: ModelConfig, device: torch.device, dtype: torch.dt
 def _targets(transformer: Transformer) -> dict[str, Tensor]:
     """Map checkpoint names to the views that hold them here."""
     config = transformer.config
-    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    targets = {"model.embed_tokens.weight": transformer.embedding_VD, "model.norm.weight": transformer.norm_D}
+    outer: dict[Part, Tensor] = {"embedding": transformer.embedding_VD, "norm": transformer.norm_D}
     if not config.tied_head:
-        targets["lm_head.weight"] = transformer.head.weight_OI
-    for index, layer in enumerate(transformer.layers):
-        prefix = f"model.layers.{index}."
-        targets[prefix + "input_layernorm.weight"] = layer.attention_norm_D
-        targets[prefix + "post_attention_layernorm.weight"] = layer.mlp_norm_D
-        assert layer.qkv.bias_O is not None
-        weights = torch.split(layer.qkv.weight_OI, [queries, keys, keys])
+        outer["head"] = transformer.head.weight_OI
+    layers = [_layer_views(layer, config) for layer in transformer.layers]
+    return {
+        name: (outer if layer is None else layers[layer])[part]
+        for name, (part, layer) in config.places().items()
+    }
+
+
+def _layer_views(layer: Layer, config: ModelConfig) -> dict[Part, Tensor]:
+    """The parts of one layer."""
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    query, key, value = torch.split(layer.qkv.weight_OI, [queries, keys, keys])
+    gate, up = layer.gate_up.weight_OI.chunk(2)
+    views: dict[Part, Tensor] = {
+        "attention_norm": layer.attention_norm_D,
+        "query": query,
+        "key": key,
+        "value": value,
+        "attention_out": layer.attention_out.weight_OI,
+        "mlp_norm": layer.mlp_norm_D,
+        "gate": gate,
+        "up": up,
+        "down": layer.down.weight_OI,
+    }
+    if layer.qkv.bias_O is not None:
         biases = torch.split(layer.qkv.bias_O, [queries, keys, keys])
-        for name, weight, bias in zip("qkv", weights, biases, strict=True):
-            targets[f"{prefix}self_attn.{name}_proj.weight"] = weight
-            targets[f"{prefix}self_attn.{name}_proj.bias"] = bias
-        targets[prefix + "self_attn.o_proj.weight"] = layer.attention_out.weight_OI
-        for name, weight in zip(("gate", "up"), layer.gate_up.weight_OI.chunk(2), strict=True):
-            targets[f"{prefix}mlp.{name}_proj.weight"] = weight
-        targets[prefix + "mlp.down_proj.weight"] = layer.down.weight_OI
-    return targets
+        views["query_bias"], views["key_bias"], views["value_bias"] = biases
+    if layer.qk_norms is not None:
+        views["query_norm"], views["key_norm"] = layer.qk_norms
+    return views
 
 
 def _read_into(target: Tensor, stored: StoredTensor) -> None:
@@ -124,7 +140,7 @@ def _read_into(target: Tensor, stored: StoredTensor) -> None:
     row_bytes = stored.nbytes // stored.shape[0]
     step = max(1, BUFFER_BYTES // row_bytes)
     try:
-        with stored.file.open("rb") as stream:
+        with open_plain(stored.file) as stream:
             stream.seek(stored.offset)
             for start in range(0, stored.shape[0], step):
                 rows = target[start : start + step]

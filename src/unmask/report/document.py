@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.analysis.frontier import Point, best_under
+from unmask.analysis.gains import Gain, Speedup
 from unmask.analysis.guards import Finding
-from unmask.analysis.speeds import Speedup
 from unmask.analysis.statistics import Interval
 from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, TaskResults
 from unmask.analysis.verdict import Loss, Verdict
+from unmask.spec.recipe import Gained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,9 @@ class TableLine:
     """Whether it cannot differ from the control by construction."""
     skipped: float | None
     """Share of the layer work that was not done."""
-    work: float | None
+    gains: Mapping[Gained, Gain]
+    """What it gains over the control by counting; 1 for the control itself."""
+    work_a_token: float | None
     """Computed operations a token (or request), as a multiple of the control's."""
     timing: ConfigurationTiming | None
     """Of a timing run on the same task."""
@@ -57,8 +60,8 @@ class TaskPart:
     group: TaskResults
     lines: tuple[TableLine, ...]
     control: ConfigurationResult | None
-    by_speed: tuple[Point, ...]
-    by_work: tuple[Point, ...]
+    planes: Mapping[Gained, tuple[Point, ...]]
+    """Accuracy and gain of the configurations, by what is gained; first by what the criteria name."""
     equal: tuple[tuple[str, ...], ...]
     """Sets of configurations that reuse work and cannot differ by construction."""
     baselines: tuple[str, ...]
@@ -83,6 +86,11 @@ class TaskPart:
             (run.configuration, run.task, run.limit) == (self.awaited, self.group.task, self.group.limit)
             for run in self.group.experiment.retracted
         )
+
+    @property
+    def plane(self) -> tuple[Point, ...]:
+        """The first plane with two points or more: by what the criteria name, where that is known."""
+        return next((points for points in self.planes.values() if len(points) > 1), ())
 
     @property
     def generates(self) -> bool:
@@ -165,9 +173,9 @@ class Document:
 
 
 def best_point(task: TaskPart) -> Point | None:
-    """The fastest timed configuration that stays within the budget; None where the control itself is the best."""
+    """The best configuration that stays within the budget; None where the control itself is the best."""
     baseline = {line.name for line in task.lines if line.is_control or line.same_as_control}
-    others = [point for point in task.by_speed if point.configuration not in baseline and point.gain > 1]
+    others = [point for point in task.plane if point.configuration not in baseline and point.gain > 1]
     return best_under([point for point in others if point.loss is not None], task.budget)
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from unmask.analysis.frontier import Point
+from unmask.analysis.gains import GAINED
 from unmask.analysis.words import TIMES, count, duration, in_percent, join_words, span, times
 from unmask.report.document import AttemptSpan, Subject, TableLine, TaskPart
 from unmask.report.svg import (
@@ -26,13 +27,15 @@ from unmask.report.svg import (
     text,
     tip,
 )
+from unmask.spec.recipe import Gained
 
 HEIGHT = 320
 FEW_POINTS = 16
 """Points up to which all are labelled."""
-AXIS_NAMES = {
+AXIS_NAMES: dict[Gained, str] = {
     "speed": f"speed-up over the control ({TIMES})",
-    "work": f"operations a token, control ÷ configuration ({TIMES})",
+    "work": f"counted operations, control ÷ configuration ({TIMES})",
+    "tokens_a_forward": f"tokens a forward, configuration ÷ control ({TIMES})",
 }
 
 
@@ -87,14 +90,14 @@ def _accuracies(points: Iterable[Point], lines: dict[str, TableLine]) -> Iterato
 def _criterion(task: TaskPart, points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
     """Where a configuration would have to lie to confirm the hypothesis."""
     success = task.group.experiment.success
-    if success is None or success.task != task.group.task or points[0].axis != "speed" or not task.control:
+    if success is None or success.task != task.group.task or points[0].axis != success.by or not task.control:
         return
-    x, y = frame.x(success.confirm.speedup), frame.y(task.control.value - success.confirm.drop)
+    x, y = frame.x(success.confirm.least_gain), frame.y(task.control.value - success.confirm.drop)
     right, top = frame.x.stop, frame.y.stop
     if x < right and y > top:
         left, low = max(x, frame.x.start), min(y, frame.y.start)
         yield tip(
-            f"asked for: faster than {success.confirm.speedup:g} times, losing less than "
+            f"asked for: more than {success.confirm.least_gain:g} times by {GAINED[success.by]}, losing less than "
             f"{in_percent(success.confirm.drop)} points",
             path([(left, top), (right, top), (right, low), (left, low)], "goal"),
             line(left, top, left, low, "goal-edge"),
@@ -194,9 +197,9 @@ HEIGHT = 320
 def work_plot(task: TaskPart) -> Markup | None:
     """Speed-up over operations saved; on the diagonal all saved work becomes speed."""
     timed = [
-        (line_, 1 / line_.work, line_.speedup)
+        (line_, 1 / line_.work_a_token, line_.speedup)
         for line_ in task.lines
-        if line_.work and line_.speedup is not None
+        if line_.work_a_token and line_.speedup is not None
     ]
     if not timed:
         return None

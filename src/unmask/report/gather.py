@@ -13,10 +13,10 @@ from typing import Any
 
 from unmask.analysis.foreign import import_table
 from unmask.analysis.frontier import frontier
+from unmask.analysis.gains import COUNTED, Speedup, counted_gain, speedup_of
 from unmask.analysis.guards import run_guards
 from unmask.analysis.likeness import acts, alike, control_of, likeness, reuse_fraction, work_ratio
 from unmask.analysis.samples import difference
-from unmask.analysis.speeds import Speedup, speedup_of
 from unmask.analysis.statistics import Interval, holm, two_sided, wilson
 from unmask.analysis.table import (
     ConfigurationResult,
@@ -31,7 +31,7 @@ from unmask.analysis.verdict import loss_of, verdict
 from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
 from unmask.report.document import AttemptSpan, Document, ExperimentPart, TableLine, TaskPart
-from unmask.spec.recipe import SuccessSpec
+from unmask.spec.recipe import Gained, SuccessSpec
 from unmask.spec.sweep import task_label
 from unmask.store import Attempt, RunFolder, Store
 from unmask.store.experiments import Experiment, Member, read_experiment
@@ -134,14 +134,14 @@ def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
     for place, p_value in zip(tested, corrected, strict=True):
         lines[place] = replace(lines[place], p_value=p_value)
     success = group.experiment.success
+    first: Gained = success.by if success and success.task == group.task else "speed"
     sets = [entries for entries in alike(group.entries) if len(entries) > 1]
     return TaskPart(
         key=key,
         group=group,
         lines=tuple(lines),
         control=control,
-        by_speed=tuple(frontier(own, group, "speed")),
-        by_work=tuple(frontier(own, group, "work")),
+        planes={by: tuple(frontier(own, group, by)) for by in dict.fromkeys((first, "speed", "work"))},
         equal=tuple(tuple(entry.configuration for entry in same) for same in sets if acts(same[0])),
         baselines=next(
             (tuple(entry.configuration for entry in same) for same in sets if not acts(same[0])), ()
@@ -174,7 +174,8 @@ def _line(
         p_value=_p_value(control, entry) if control is not None and compared and not same else None,
         same_as_control=same,
         skipped=reuse_fraction(entry),
-        work=1.0 if is_control else work_ratio(control, entry) if control else None,
+        gains={by: gain for by in COUNTED if control and (gain := counted_gain(by, control, entry))},
+        work_a_token=1.0 if is_control else work_ratio(control, entry) if control else None,
         timing=_timing(table, group, entry),
         speedup=_speedup(table, control, entry) if compared else None,
     )
@@ -229,6 +230,7 @@ def runs_of(store: Store, experiment: Experiment) -> Iterator[dict[str, Any]]:
             "finished": (result.finished if result else None) or "",
             "answers": (answers.sha256 or "")[:12],
             "resumed": answers.resumed or 0,
+            "computed_again": answers.computed_again or 0,
         }
 
 
@@ -245,7 +247,7 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
     elif failure is not None:
         state, stop, note = "failed", _seconds(failure.time), failure.reason
     else:
-        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), ""
+        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), _other_kind(run, attempt, result)
     if start is None:
         return None
     return AttemptSpan(
@@ -258,6 +260,14 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
         stop=max(start, stop if stop is not None else start),
         note=note,
     )
+
+
+def _other_kind(run: RunFolder, attempt: Attempt, result: AnyResult | None) -> str:
+    """Why the result holds none of an attempt's answers, where it was computed in another way."""
+    mine = attempt.computation()
+    last = run.attempt(result.attempt).computation() if result and result.attempt else None
+    change = mine.change_to(last) if mine and last else ""
+    return f"not taken over: {change}" if change else ""
 
 
 def _unfinished(run: RunFolder, attempt: Attempt) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from unmask.analysis.guards import Finding, guards_by_name
-from unmask.analysis.words import MISSING, in_percent, join_words
+from unmask.analysis.words import MISSING, TIMES, in_percent, join_words
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
 from unmask.report.tables import across, columns_of
@@ -35,7 +35,7 @@ def _head(document: Document) -> Iterator[str]:
             "accuracy": "Accuracy (%)",
             "best": "Best within budget",
             "drop": "Drop (points)",
-            "speedup": "Speed-up",
+            "gain": f"Gain ({TIMES})",
             "answer": "Verdict",
             "invalid": "Invalid",
             "warnings": "Warnings",

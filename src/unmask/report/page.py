@@ -14,6 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import guards_by_name
 from unmask.analysis.words import count, duration, in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
@@ -84,14 +85,12 @@ def _part(part: ExperimentPart) -> dict[str, Any]:
 def _task(task: TaskPart) -> dict[str, Any]:
     columns = columns_of(task)
     subjects = subjects_of(task)
-    by_speed = frontier_plot(task, task.by_speed)
+    plots = [(GAINED[by], frontier_plot(task, points)) for by, points in task.planes.items()]
     return {
         "data": task,
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
-        "by_speed": by_speed,
-        "has_goal": by_speed is not None and 'class="goal"' in by_speed,
-        "by_work": frontier_plot(task, task.by_work),
+        "frontiers": [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None],
         "work": work_plot(task),
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),

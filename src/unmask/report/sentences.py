@@ -6,6 +6,7 @@ A sentence here repeats no figure of a table: it names configurations and says w
 from collections.abc import Iterable, Iterator
 
 from unmask.analysis.frontier import Point
+from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import Finding
 from unmask.analysis.likeness import acts, distinct, spec_of, threshold
 from unmask.analysis.table import ConfigurationResult
@@ -138,10 +139,10 @@ def chance(task: TaskPart) -> Iterator[str]:
 
 def plane(task: TaskPart) -> Iterator[str]:
     """Who is on the frontier, and whether a threshold alone does better."""
-    placed = task.by_speed if len(task.by_speed) > 1 else task.by_work
-    if len(placed) < 2:
+    placed = task.plane
+    if not placed:
         return
-    what = "speed" if placed[0].axis == "speed" else "operations a token"
+    what = GAINED[placed[0].axis]
     kept = [point.configuration for point in placed if not point.dominated_by]
     yield f"By accuracy and {what}, no other configuration dominates {join_words(kept)}."
     beaten = [point for point in placed if point.dominated_by and point.acts and _by_threshold(task, point)]
@@ -162,10 +163,13 @@ def _by_threshold(task: TaskPart, point: Point) -> bool:
 
 def best(task: TaskPart) -> Iterator[str]:
     """The best configuration under the accuracy budget."""
-    if len(task.by_speed) < 2:
+    if not task.plane:
         return
-    fastest = best_point(task)
-    if fastest is None:
-        yield f"No timed configuration is faster than the control and surely loses at most {points(task.budget)}."
+    what, most = GAINED[task.plane[0].axis], best_point(task)
+    if most is None:
+        yield f"No configuration that surely loses at most {points(task.budget)} gains over the control by {what}."
     else:
-        yield f"The fastest configuration that surely loses at most {points(task.budget)} is {fastest.configuration}."
+        yield (
+            f"The best configuration by {what} that surely loses at most {points(task.budget)} is "
+            f"{most.configuration}."
+        )

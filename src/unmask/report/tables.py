@@ -5,13 +5,17 @@ Heat maps are tables as well, not pictures: they are read aloud, sorted into a p
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from unmask.analysis.frontier import Point
+from unmask.analysis.gains import GAINED
 from unmask.analysis.likeness import acts, spec_of
 from unmask.analysis.verdict import Answer
 from unmask.analysis.words import MISSING, TIMES, count, duration, in_percent, probability, rate, span, times
 from unmask.report.document import Document, ExperimentPart, TableLine, TaskPart, best_point
 from unmask.spec import PolicySpec
+from unmask.spec.recipe import Gained
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,13 @@ def _speedup(line: TableLine) -> Cell:
     return Cell(times(line.speedup.value), line.speedup.bounds, line.speedup.value)
 
 
+def _counted(by: Gained, line: TableLine) -> Cell:
+    gain = line.gains.get(by)
+    if gain is None:
+        return Cell(MISSING, "", None)
+    return Cell("1" if line.is_control else times(gain.value), "", gain.value)
+
+
 def _programs(line: TableLine) -> Cell:
     ran = {"bubblewrap": "isolated", "unsafe": "unsafe"}.get(line.entry.sandbox or "", MISSING)
     return Cell(ran, "", ran)
@@ -93,6 +104,10 @@ def _is_paired(task: TaskPart) -> bool:
 
 def _is_compared(task: TaskPart) -> bool:
     return any(line.loss is not None for line in task.lines)
+
+
+def _is_counted(by: Gained, task: TaskPart) -> bool:
+    return any(by in line.gains for line in task.lines if not line.is_control)
 
 
 def _is_timed(task: TaskPart) -> bool:
@@ -151,6 +166,15 @@ COLUMNS = (
         explanation="Share of the layer work that was not done.",
         cell=lambda line: Cell(in_percent(line.skipped), "", line.skipped),
         applies=lambda task: any(line.skipped is not None for line in task.lines),
+    ),
+    Column(
+        heading="Less work",
+        unit=TIMES,
+        explanation=(
+            "The control's counted operations divided by this one's, over the same rows, as if each request ran alone."
+        ),
+        cell=partial(_counted, "work"),
+        applies=partial(_is_counted, "work"),
         brief=True,
     ),
     Column(
@@ -160,8 +184,8 @@ COLUMNS = (
             "Computed operations a token, or a request where options are scored; what was taken over from other "
             "requests is not computed."
         ),
-        cell=lambda line: Cell(times(line.work), "", line.work),
-        applies=lambda task: any(line.work is not None for line in task.lines if not line.is_control),
+        cell=lambda line: Cell(times(line.work_a_token), "", line.work_a_token),
+        applies=lambda task: any(line.work_a_token is not None for line in task.lines if not line.is_control),
     ),
     Column(
         heading="Total time",
@@ -254,9 +278,10 @@ class Across:
     control: str
     accuracy: str
     best: str
-    """The fastest configuration that surely stays within the budget of accuracy."""
+    """The configuration that gains most and surely stays within the budget of accuracy."""
     drop: str
-    speedup: str
+    gain: str
+    """With what it gains, where that is not speed."""
     answer: Answer | None
     """Of the verdict, where its criteria are about this task."""
     invalid: int
@@ -282,11 +307,17 @@ def _across_rows(part: ExperimentPart) -> Iterator[Across]:
             accuracy=in_percent(task.control.value if task.control else None),
             best=best.configuration if best else MISSING,
             drop=in_percent(best.loss.value if best and best.loss else None),
-            speedup=times(best.gain if best else None),
+            gain=_gain(best),
             answer=_answer(part, task),
             invalid=severities.count("invalid"),
             warnings=severities.count("warning"),
         )
+
+
+def _gain(best: Point | None) -> str:
+    if best is None:
+        return MISSING
+    return times(best.gain) + ("" if best.axis == "speed" else f" by {GAINED[best.axis]}")
 
 
 def _answer(part: ExperimentPart, task: TaskPart) -> Answer | None:

@@ -34,6 +34,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The checkpoint's own."""
     family: str = FAST_DLLM_V2.name
     """The family of its models."""
+    mask_token_id: int | None = None
+    """The checkpoint's own, as its config or its tokenizer names it."""
     datasets: dict[str, str] = {}
     """The commit of every hub dataset."""
     members: dict[str, tuple[str, ...]] = {}

@@ -99,6 +99,10 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     metric: str | None = None
     """The number that stands for the task; None takes the usual one."""
 
+    def resolved(self) -> "TaskSpec":
+        """The same task without an order that its estimator does not heed, as an identity holds it."""
+        return self if self.estimator == "chain" else msgspec.structs.replace(self, order="confidence")
+
 
 class ConfigurationSpec(Part, frozen=True, kw_only=True):
     """One configuration: decode settings that differ from the recipe's, and a policy."""
@@ -134,11 +138,23 @@ class TimingSpec(Part, frozen=True, kw_only=True):
     """Patterns of names."""
 
 
-class Bounds(Part, frozen=True, kw_only=True):
-    """A speed-up over the control and a loss of accuracy (0.05 is five points)."""
+Gained = Literal["speed", "work", "tokens_a_forward"]
+"""What a candidate is to gain: time in a timing run, counted operations, or accepted tokens a forward."""
 
-    speedup: Annotated[float, msgspec.Meta(gt=0)]
+
+class Bounds(Part, frozen=True, kw_only=True):
+    """A gain over the control and a loss of accuracy (0.05 is five points)."""
+
+    gain: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """How many times better than the control, by what the criterion names."""
+    speedup: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """The same under its older name, where the criterion is about speed."""
     drop: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+    @property
+    def least_gain(self) -> float:
+        """The gain, under whichever name it was given."""
+        return self.gain or self.speedup or 1.0
 
 
 class SuccessSpec(Part, frozen=True, kw_only=True):
@@ -148,31 +164,49 @@ class SuccessSpec(Part, frozen=True, kw_only=True):
     control: str
     candidates: tuple[str, ...]
     """Patterns of names."""
+    by: Gained = "speed"
+    """What is to be gained."""
     confirm: Bounds
-    """Some candidate is faster than this and loses less than that."""
+    """Some candidate gains more than this and loses less than that."""
     reject: Bounds | None = None
-    """Every candidate is slower than this or loses more than that."""
+    """Every candidate gains less than this or loses more than that."""
 
     def is_candidate(self, configuration: str) -> bool:
         """Whether the criteria are about a configuration; the control never is a candidate."""
         return configuration != self.control and _fits_any(configuration, self.candidates)
 
     def __post_init__(self) -> None:
-        """Refuse criteria by which one result could be confirmed and rejected at once."""
-        if not isfinite(self.confirm.speedup):
-            raise UnmaskError("success.confirm.speedup is not finite; name a speed-up that a run can reach.")
+        """Refuse criteria that say two things, or by which one result could be confirmed and rejected at once."""
+        key = self._named_gain("confirm", self.confirm)
+        if not isfinite(self.confirm.least_gain):
+            raise UnmaskError(f"{key} is not finite; name a gain that a run can reach.")
         if self.reject is None:
             return
-        if self.reject.speedup > self.confirm.speedup:
+        other = self._named_gain("reject", self.reject)
+        if self.reject.least_gain > self.confirm.least_gain:
             raise UnmaskError(
-                f"success.reject.speedup ({self.reject.speedup:g}) is above success.confirm.speedup "
-                f"({self.confirm.speedup:g}), so one candidate could be confirmed and rejected; lower it."
+                f"{other} ({self.reject.least_gain:g}) is above {key} ({self.confirm.least_gain:g}), so one candidate "
+                "could be confirmed and rejected; lower it."
             )
         if self.reject.drop < self.confirm.drop:
             raise UnmaskError(
                 f"success.reject.drop ({self.reject.drop:g}) is below success.confirm.drop "
                 f"({self.confirm.drop:g}), so one candidate could be confirmed and rejected; raise it."
             )
+
+    def _named_gain(self, name: str, bounds: Bounds) -> str:
+        """The key that holds the gain of some bounds; exactly one must, and `speedup` is about speed only."""
+        place = f"success.{name}"
+        if bounds.gain is not None and bounds.speedup is not None:
+            raise UnmaskError(f"{place} has both gain and speedup, which are the same; leave out speedup.")
+        if bounds.gain is None and bounds.speedup is None:
+            raise UnmaskError(f"{place} does not say what is to be gained; give it gain, as in gain = 1.2.")
+        if bounds.speedup is not None and self.by != "speed":
+            raise UnmaskError(
+                f'{place}.speedup is about speed, but success.by is "{self.by}"; call it gain, as in '
+                f"gain = {bounds.speedup:g}."
+            )
+        return f"{place}.{'speedup' if bounds.gain is None else 'gain'}"
 
 
 class ResourcesSpec(Part, frozen=True, kw_only=True):

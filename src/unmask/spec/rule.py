@@ -11,8 +11,7 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.spec.build import build, shown, within
-from unmask.spec.own_code import own_code
-from unmask.spec.policy import TARGET
+from unmask.spec.own_code import RULE, TARGET, own_code
 
 ScoreName = Literal["confidence", "margin", "entropy"]
 """What predictions are ranked by: the probability of the token, its lead over the second, how sharp all of them are."""
@@ -149,7 +148,7 @@ class CustomRuleSpec(RuleSpec, frozen=True, kw_only=True, tag="custom"):
 
     def depends_on(self) -> dict[str, str]:
         """An edit of the code gives other choices, so another result."""
-        return {"rule_code": own_code(self.target)}
+        return {"rule_code": own_code(self.target, RULE)}
 
 
 AnyRuleSpec = (

@@ -103,19 +103,21 @@ def identity_of(
     """What identifies a result: that of one configuration on a task, or that of a timing run of several.
 
     Nothing else writes an identity. It holds resolved values, so that a default is the same setting written out or not.
+    What is left to a task (its number of examples, its metric) or to the worker (the number format) stays None.
     """
     members = lock.members.get(task.name)
     if members is None:
         raise UnmaskError(f"{task.name} is not in the lock; run `unmask prepare` on the recipe again.")
+    given_mask = recipe.model.mask_token_id
     shared: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "accuracy" if timing is None else "timing",
         "engine": ENGINE_REVISION,
         "weights": lock.weights,
         "dtype": recipe.model.dtype,
-        "mask_token_id": recipe.model.mask_token_id,
+        "mask_token_id": lock.mask_token_id if given_mask is None else given_mask,
         "task": {
-            **frozen(task),
+            **frozen(task.resolved()),
             "limit": limit,
             "chat": recipe.evaluation.chat,
             "system_instruction": recipe.evaluation.system_instruction,

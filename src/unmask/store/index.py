@@ -18,6 +18,7 @@ from unmask.store.result import (
     AccuracyResult,
     Answers,
     AnyResult,
+    AttemptNumber,
     MeasuredSpeedup,
     Number,
     TimedConfiguration,
@@ -81,7 +82,7 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     dtype: str | None = None
     finished: str | None = None
     seconds: Number | None = None
-    attempt: str | None = None
+    attempt: AttemptNumber | None = None
     retraction: str | None = None
     """The reason, where the result was retracted."""
 

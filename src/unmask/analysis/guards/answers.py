@@ -315,6 +315,7 @@ CUT, MOSTLY_CUT = 0.1, 0.5
         "decoded quickly, so tokens/s rises while the answers are worthless."
     ),
     advice="Look at some answers; compare seconds a request instead of tokens/s, or drop the configuration.",
+    spoils=("speed", "tokens_a_forward"),
 )
 def collapse(table: Table) -> list[Finding]:
     """Compare lengths and ends of answers with the control's."""

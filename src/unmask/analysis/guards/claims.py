@@ -33,6 +33,7 @@ from unmask.spec.recipe import SuccessSpec
         "reuse, bound the speed-up. A criterion above the bound is decided before anything runs."
     ),
     advice="Skip more (full-block steps too, more layers, fewer rows) or ask for less; `unmask ceiling` knows.",
+    spoils=(),
 )
 def beyond_ceiling(table: Table) -> list[Finding]:
     """Compare the criteria with the ceilings of their candidates."""
@@ -41,7 +42,7 @@ def beyond_ceiling(table: Table) -> list[Finding]:
         success = group.experiment.success
         if success is None:
             found += _bounds_of_imports(group)
-        elif group.task == success.task:
+        elif group.task == success.task and success.by == "speed":
             found += _criterion_beyond(group, success)
     return found
 
@@ -60,7 +61,7 @@ def _criterion_beyond(group: TaskResults, success: SuccessSpec) -> list[Finding]
     # Other decode settings take other steps, so nothing bounds them.
     named = [entry for entry in group.entries if success.is_candidate(entry.configuration)]
     entries = [entry for entry in named if dict(entry.decode) == dict(control.decode)]
-    wanted = success.confirm.speedup
+    wanted = success.confirm.least_gain
     known = _bounds(group, entries)
     short = [(entry, bound) for entry, bound in known if bound.speedup <= wanted]
     if not short:
@@ -121,6 +122,7 @@ HOPELESS = 4.0
         "comparison needs follows from how often two configurations disagree."
     ),
     advice="Raise the limit, or claim nothing about accuracy; `unmask plan` says beforehand how many rows are needed.",
+    spoils=(),
 )
 def too_few_samples(table: Table) -> list[Finding]:
     """Compare the smallest loss that the rows can exclude with the one that is claimed; `unmask plan` asks alike."""

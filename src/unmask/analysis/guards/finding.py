@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from unmask.analysis.table import Measured, Table, TaskResults
+from unmask.spec.recipe import Gained
 
+Figure = Gained | Literal["loss"]
+EVERY_FIGURE: tuple[Figure, ...] = (*get_args(Gained), "loss")
 Severity = Literal["info", "warning", "invalid"]
 ORDER: tuple[Severity, ...] = ("invalid", "warning", "info")
 """The worst first."""
@@ -25,6 +28,8 @@ class Finding:
     experiment: str
     task: str | None
     configurations: tuple[str, ...]
+    spoils: tuple[Figure, ...] = ()
+    """Figures of these configurations that no verdict may use."""
 
 
 Check = Callable[[Table], list[Finding]]
@@ -41,6 +46,8 @@ class Guard:
     explanation: str
     advice: str
     check: Check
+    spoils: tuple[Figure, ...]
+    """What a finding spoils where it is invalid."""
 
     def finding(
         self,
@@ -49,17 +56,35 @@ class Guard:
         place: TaskResults | Measured,
         concerned: Iterable[Measured] = (),
         advice: str | None = None,
+        spoils: tuple[Figure, ...] | None = None,
     ) -> Finding:
         """A finding of this guard about the experiment and task of `place` and the configurations concerned."""
         experiment = place.experiment.name if isinstance(place, TaskResults) else place.experiment
         names = tuple(dict.fromkeys(result.configuration for result in concerned))
-        return Finding(self.name, severity, sentence, advice or self.advice, experiment, place.task, names)
+        useless = self.spoils if spoils is None else spoils
+        return Finding(
+            guard=self.name,
+            severity=severity,
+            sentence=sentence,
+            advice=advice or self.advice,
+            experiment=experiment,
+            task=place.task,
+            configurations=names,
+            spoils=useless if severity == "invalid" else (),
+        )
 
 
-def guard(*, severity: Severity, title: str, explanation: str, advice: str) -> Callable[[Check], Guard]:
+def guard(
+    *,
+    severity: Severity,
+    title: str,
+    explanation: str,
+    advice: str,
+    spoils: tuple[Figure, ...] = EVERY_FIGURE,
+) -> Callable[[Check], Guard]:
     """Make a guard of the function below; its name is the function's, with hyphens."""
 
     def made(check: Check) -> Guard:
-        return Guard(check.__name__.replace("_", "-"), severity, title, explanation, advice, check)
+        return Guard(check.__name__.replace("_", "-"), severity, title, explanation, advice, check, spoils)
 
     return made

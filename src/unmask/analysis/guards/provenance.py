@@ -71,7 +71,7 @@ def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[Configura
                 f"timing on {timing.task}: its {key} is {mine[:SHORT]}, that of accuracy runs beside it "
                 f"{join_words(value[:SHORT] for value in others)}: these speeds and accuracies do not belong together."
             )
-            findings.append(mixed_provenance.finding(severity, sentence, timing, beside))
+            findings.append(mixed_provenance.finding(severity, sentence, timing, beside, spoils=("speed",)))
     return findings
 
 

@@ -5,9 +5,9 @@ Imported tables have no timing runs: their speeds are totals of accuracy runs. E
 
 from statistics import median
 
+from unmask.analysis.gains import FEWEST_ROUNDS
 from unmask.analysis.guards.finding import Finding, Severity, guard
 from unmask.analysis.likeness import acts, alike, distinct, reuse_fraction, work_ratio
-from unmask.analysis.speeds import FEWEST_ROUNDS
 from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Table, TaskResults
 from unmask.analysis.words import between, counted, join_words, percent
 
@@ -105,6 +105,7 @@ OUTLIER_FACTOR = 1.25
         "faster, the measurement shows the machine and not the configuration: another node, a cold start, other jobs."
     ),
     advice="Measure all configurations in one timing run, interleaved; do not use this one as a control.",
+    spoils=("speed",),
 )
 def speed_outlier(table: Table) -> list[Finding]:
     """Look for speeds that leave their likes."""
@@ -173,6 +174,7 @@ UNEXPLAINED = 1.15
         "was not skipped, more steps were needed, or skipping costs more than it saves."
     ),
     advice="Compare the operations for each token with the control's, and profile a replayed step.",
+    spoils=("speed",),
 )
 def speed_and_ledger(table: Table) -> list[Finding]:
     """Compare speeds with what is said to be skipped."""

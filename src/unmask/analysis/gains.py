@@ -1,18 +1,47 @@
-"""Speed-ups of timing runs: ratios to the control in the same round, and intervals at any level."""
+"""What a configuration gains over the control: speed in a timing run, counted work, tokens a forward.
+
+Speed-ups are ratios to the control in the same round and have intervals at any level. Counted gains come from the
+ledgers of results over the same rows; they are exact for these rows.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
-from unmask.analysis.table import ConfigurationTiming, Table
+from unmask.analysis.likeness import operations, tokens_a_forward
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table
 from unmask.analysis.words import counted
 from unmask.cost.median import median_interval
+from unmask.spec.recipe import Gained
 
 FEWEST_ROUNDS = 3
 """With fewer rounds their spread is not known, so there is no interval."""
 FEWEST_COVERAGE = 0.75
 """Recorded intervals whose order statistics cover less than this are not used."""
+
+
+GAINED: dict[Gained, str] = {
+    "speed": "speed",
+    "work": "counted work",
+    "tokens_a_forward": "tokens a forward",
+}
+"""What can be gained, in words that follow `by`."""
+COUNTED: tuple[Gained, ...] = ("work", "tokens_a_forward")
+"""What ledgers count, so that no clock is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times better than the control a configuration is by one thing."""
+
+    by: Gained
+    value: float
+    low: float
+    high: float
+    """The interval; where the gain is counted, both bounds are its value."""
+    speedup: "Speedup | None" = None
+    """The timing run behind a gain of speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +144,23 @@ def _against(table: Table, timing: ConfigurationTiming, control: str, level: flo
     if coverage < FEWEST_COVERAGE:
         low, high = 0.0, math.inf
     return Speedup(middle, low, high, coverage, coverage, 0)
+
+
+def timed_gain(speedup: Speedup | None) -> Gain | None:
+    """A speed-up as a gain."""
+    return None if speedup is None else Gain("speed", speedup.value, speedup.low, speedup.high, speedup)
+
+
+def counted_gain(by: Gained, control: ConfigurationResult, entry: ConfigurationResult) -> Gain | None:
+    """A gain that is counted over the same rows; None where nothing was counted, or not over the same requests."""
+    if by == "work":
+        before, after = operations(control), operations(entry)
+        ratio = before / after if before and after and _requests(control) == _requests(entry) else None
+    else:
+        before, after = tokens_a_forward(control), tokens_a_forward(entry)
+        ratio = after / before if before and after else None
+    return None if ratio is None else Gain(by, ratio, ratio, ratio)
+
+
+def _requests(result: Measured) -> int:
+    return sum(part.requests for part in result.effect.values())
