@@ -31,6 +31,16 @@ def test_new_makes_a_recipe_that_can_be_planned(run: Run, tmp_path: Path) -> Non
         assert "@" not in file.read_text()
 
 
+def test_the_template_shows_what_a_recipe_can_vary(run: Run, tmp_path: Path) -> None:
+    run("new", "mine", "--folder", tmp_path)
+    recipe = read_recipe(tmp_path / "mine")
+    policies = {recipe.policy_of(each).short_name or each.policy["kind"] for each in recipe.expanded()}
+    assert {"trim", "k = 2", "combine", "full"} <= policies
+    assert {recipe.decode_of(each).threshold for each in recipe.expanded()} == {0.7, 0.8, 0.9}
+    assert '"decode.threshold" = ' in (tmp_path / "mine" / "recipe.toml").read_text()
+    assert 'unit = "residual"' in (tmp_path / "mine" / "recipe.toml").read_text()
+
+
 def test_new_leaves_what_is_there_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "recipe.toml").write_text("precious")
