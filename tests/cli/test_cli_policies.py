@@ -37,6 +37,8 @@ def test_a_policy_may_be_short_json_or_a_file(tmp_path: Path):
         ("trim:keep", "cannot be read at 'keep'"),
         ("layer_reuse:period=2", "period"),
         ("layer_reuse:k=0", "at least 1"),
+        ("layer_reuse:k=2,k=3", "gives k twice"),
+        ('{"kind": "layer_reuse", "k": 2, "k": 3}', "'k' stands there twice"),
         ("nowhere.toml", "no such policy file"),
         ('{"kind": ', "cannot be read"),
     ],

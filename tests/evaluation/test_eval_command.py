@@ -196,6 +196,29 @@ def test_programs_of_lm_evals_command_line_run_in_the_sandbox(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("allowed", [True, False])
+def test_without_bubblewrap_lm_evals_command_line_runs_programs_only_where_that_is_allowed(
+    text_model: Path, invented: Path, tmp_path: Path, allowed: bool
+) -> None:
+    (tmp_path / "bin").mkdir()
+    found = console(
+        "--model", "unmask", "--model_args", f"pretrained={text_model}", "--device", "cpu", "--tasks", "humaneval",
+        "--limit", "1", "--output_path", str(tmp_path / "out"), "--gen_kwargs", "max_gen_toks=1",
+        "--confirm_run_unsafe_code", *["--allow-unsafe-code"] * allowed, UNMASK_DATA=str(invented),
+        PATH=str(tmp_path / "bin"),
+    )  # fmt: skip
+    if not allowed:
+        assert found.returncode == 2
+        assert "install the package bubblewrap" in found.stderr.strip().splitlines()[-1]
+        assert not (tmp_path / "out").exists()
+        return
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert "Warning: The programs that the model writes run without isolation." in found.stderr
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    assert json.loads(file.read_text())["config"]["sandbox"] == "unsafe"
+
+
+@pytest.mark.slow
 def test_a_refusal_of_lm_evals_command_line_is_one_sentence(tmp_path: Path) -> None:
     found = console(
         "--model", "unmask", "--model_args", f"pretrained={tmp_path}/none", "--tasks", "unmask_choice"

@@ -132,12 +132,13 @@ def test_the_example_runs_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> 
         ("few_masks:FewMasks", {"least": 2}, "cannot be made with its options"),
         ("few_masks:Other", {}, "cannot be imported"),
         ("no_such_module:FewMasks", {}, "cannot be imported"),
-        (":FewMasks", {}, "cannot be imported"),
-        (".few_masks:FewMasks", {}, "cannot be imported"),
-        ("few_masks:StepView.plan", {}, "cannot be imported"),
+        (":FewMasks", {}, "write package.module:Class"),
+        (".few_masks:FewMasks", {}, "write package.module:Class"),
+        ("few_masks:StepView.plan", {}, "write package.module:Class"),
         ("not_installed", {}, "No installed policy is called 'not_installed'"),
-        ("builtins:dict", {}, "has no method plan"),
-        ("math:pi", {}, "cannot be made"),
+        ("builtins:dict", {}, "is no class with a method plan"),
+        ("math:pi", {}, "is no class with a method plan"),
+        ("os:system", {"command": "exit 3"}, "is no class with a method plan"),
     ],
 )
 def test_a_target_that_cannot_be_used(target: str, options: dict[str, Any], sentence: str) -> None:

@@ -103,7 +103,7 @@ def test_a_large_recipe_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     with file.open("wb") as stream:
         stream.truncate(MOST_TEXT + 1)
-    with pytest.raises(UnmaskError, match="it is larger than 4 MiB"):
+    with pytest.raises(UnmaskError, match="it is larger than 1 MiB"):
         read_recipe(file)
 
 

@@ -11,6 +11,8 @@ from unmask import lab
 from unmask.analysis.samples import Comparison
 from unmask.analysis.table import ConfigurationResult
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
+from unmask.reading import printable
 
 LONGEST = 400
 """Characters of an answer that are shown, its end: that is where the result stands."""
@@ -42,7 +44,7 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
     """
     compared = lab.compare(first, second, store=store)
     for sentence in compared.retractions:
-        click.echo(f"Warning: {sentence}", err=True)
+        say(f"Warning: {sentence}", err=True)
     if as_json:
         click.echo(json.dumps(_document(compared.comparison), default=str))
         return
@@ -69,24 +71,24 @@ def _show(comparison: Comparison, flips: int) -> None:
     pair, first, second = comparison.difference, comparison.first, comparison.second
     for name, side in (("first ", first), ("second", second)):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
-        click.echo(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
+        say(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
     drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
-    click.echo(
+    say(
         f"Difference {pair.value * 100:+.2f} points on {pair.count:,} rows; 95 % interval "
         f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
     )
     if pair.counts is not None and pair.p_value is not None:
-        click.echo(
+        say(
             f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
             f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
         )
-    click.echo(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
+    say(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
     for flip in comparison.flips[:flips]:
-        click.echo(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
-        click.echo(f"  first : {_short(flip.first)}")
-        click.echo(f"  second: {_short(flip.second)}")
+        say(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
+        say(f"  first : {_short(flip.first)}")
+        say(f"  second: {_short(flip.second)}")
     if len(comparison.flips) > flips:
-        click.echo(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
+        say(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
 
 
 def _span(low: float, high: float) -> str:
@@ -95,5 +97,5 @@ def _span(low: float, high: float) -> str:
 
 def _short(text: str) -> str:
     # A model may write anything, a terminal must not obey it.
-    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"... {line[-LONGEST:]}"

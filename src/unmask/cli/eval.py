@@ -5,7 +5,6 @@ for people, and the folder of results, which is whole when it has results.json.
 """
 
 import json
-import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from unmask.cli.options import (
     decode_spec,
     hint_at_chat,
 )
-from unmask.cli.screen import load_with_bar
+from unmask.cli.screen import console, load_with_bar
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config
@@ -33,6 +32,8 @@ from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.sweep import generation_arguments
 from unmask.store.files import write_atomically
+
+PLAIN_WIDTH = 160
 
 if TYPE_CHECKING:
     from unmask.evaluation.results import Evaluation
@@ -233,7 +234,6 @@ def _write_results(output: Path, outcome: "Evaluation") -> None:
 
 def _show(document: dict[str, Any]) -> None:
     """Print a line for each task, and the speeds."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("task", "metric", title=f"{document['model']['checkpoint']}")
@@ -250,12 +250,10 @@ def _show(document: dict[str, Any]) -> None:
         table.add_row(
             name, entry["metric"], f"{entry['value']:.4f}", error, str(entry["rows"]), skipped, remarks
         )
-    console = Console(highlight=False)
-    if not sys.stdout.isatty():
-        console.width = 160
-    console.print(table)
+    screen = console(PLAIN_WIDTH)
+    screen.print(table)
     for what, rate in (("decoding", "tokens_per_second"), ("scoring", "requests_per_second")):
         part = document["speed"].get(what)
         if part and part[rate]:
             unit = rate.replace("_per_second", "/s")
-            console.print(f"{what}: {part[rate]:.1f} {unit} over {part['requests']} requests (accuracy run)")
+            screen.print(f"{what}: {part[rate]:.1f} {unit} over {part['requests']} requests (accuracy run)")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.console import Console
 
-from unmask.cli.live import AnswerBar, Decoded, LiveView, Silent, decode, printable
+from unmask.cli.live import AnswerBar, Decoded, LiveView, Silent, decode
 from unmask.cli.options import (
     CheckpointOptions,
     batch_option,
@@ -22,8 +21,9 @@ from unmask.cli.options import (
     hint_at_chat,
 )
 from unmask.cli.prompts import NumberedRequest, encoded, holds_text, prompt_options, read_prompts
-from unmask.cli.screen import load_with_bar
+from unmask.cli.screen import Screen, load_with_bar
 from unmask.policies.text import read_policy
+from unmask.reading import printable
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.store.files import write_atomically
 
@@ -94,7 +94,7 @@ def _view(
     engine: "Engine", requests: list[NumberedRequest], spec: DecodeSpec, quiet: bool
 ) -> "AbstractContextManager[View]":
     """One answer on a terminal is watched; many have a bar."""
-    stdout, stderr = Console(), Console(stderr=True)
+    stdout, stderr = Screen(), Screen(stderr=True)
     budgets = [numbered.request.max_new_tokens or spec.max_new_tokens for numbered in requests]
     if len(requests) == 1 and stdout.is_terminal and not quiet:
         block = spec.resolved_block_size(engine.config.block_size)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.words import counted, duration
@@ -98,9 +99,9 @@ def run(
         for each in sweep.to_do:
             screen.print(f"{each.label}  {each.id}  ({each.status})" if sweep.locked else each.label)
         if sweep.unknown:
-            screen.print(sweep.unknown, markup=False)
+            screen.print(sweep.unknown)
         for sentence in sweep.changed:
-            screen.print(sentence, markup=False)
+            screen.print(sentence)
         screen.print(f"{len(sweep.to_do)} of {counted(len(sweep.runs), 'run')} would be executed.")
         return
     with _Bars(screen) as bars:
@@ -134,7 +135,7 @@ class _Bars:
         """Show one event."""
         if isinstance(event, Message):
             self._stop()
-            self._screen.print(event.text, markup=False)
+            self._screen.print(event.text)
         elif isinstance(event, Waiting):
             self._waiting = self._waiting or self._screen.status("waiting for the queue")
             self._waiting.start()
@@ -150,7 +151,7 @@ class _Bars:
             f"{counted(event.runs, 'run')} on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on."
         )
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -175,11 +176,11 @@ class _Bars:
                 _show_progress(bars, under_way[job.run], job)
 
 
-def _sentence(event: Ended) -> str:
+def _sentence(event: Ended) -> Text:
     if event.done:
-        return f"[green]done[/]    {event.command.label} ({event.seconds:.0f} s)"
+        return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
     reason = event.error or state_of(RunFolder(event.command.folder)).reason or f"exit code {event.code}"
-    return f"[red]failed[/]  {event.command.label}: {reason}"
+    return Text.assemble(("failed", "red"), f"  {event.command.label}: {reason}")
 
 
 def _show_progress(bars: Progress, bar: TaskID, job: WorkerCommand) -> None:
@@ -199,7 +200,7 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
         _show_results(outcome, screen)
     for run in outcome.lacking:
         reason = run.state.reason or "its worker ended before it began"
-        screen.print(f"{run.label} {run.status}: {reason}", style="red", markup=False)
+        screen.print(f"{run.label} {run.status}: {reason}", style="red")
     if outcome.lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
     if outcome.lacking or outcome.unknown:

@@ -7,7 +7,9 @@ import click
 from unmask import lab
 from unmask.analysis.words import counted
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
 from unmask.lab.runs import removable
+from unmask.reading import open_plain, plain_lines, printable
 from unmask.store.redaction import redacted
 
 
@@ -28,10 +30,10 @@ def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> 
     if only_path:
         click.echo(str(file))
         return
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+    with open_plain(file) as log:
+        for line in plain_lines(log):
             # What SLURM wrote of a job has not passed the redaction.
-            click.echo(redacted(line), nl=False)
+            click.echo(printable(redacted(line.decode("utf-8", errors="replace"))), nl=False)
 
 
 @click.command()
@@ -55,7 +57,7 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
 @click.command()
 @click.argument("run")
 @click.option("--reason", metavar="TEXT", help="What is wrong with it.")
-@click.option("--undo", is_flag=True, help="Take the retraction back: the result counts again.")
+@click.option("--undo", is_flag=True, help="Let the result count again; the reason is kept.")
 @store_option
 def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> None:
     """Retract the result of a run: it stays on record with the reason and enters no table from now on.
@@ -72,7 +74,7 @@ def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> Non
     if not undo and reason is None:
         raise click.UsageError("Missing option '--reason'.")
     folder = lab.retract(run, reason or "", undo=undo, store=store)
-    click.echo(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
+    say(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
 
 
 @click.command(name="rm")

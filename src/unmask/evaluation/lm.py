@@ -178,6 +178,7 @@ class UnmaskLM(TemplateLM):
         keys = _generation_keys(requests)
         earlier = {place: answer for place, key in enumerate(keys) if (answer := self.journal.generated(key))}
         missing = [place for place in range(len(keys)) if place not in earlier]
+        self.journal.computed_again += sum(key in self.journal.others for key in keys)
         with self.meter.phase("tokenising"):
             prompts = numbered([self._request(request) for request in requests])
         texts: list[str] = [""] * len(requests)
@@ -311,6 +312,7 @@ class UnmaskLM(TemplateLM):
 
         missing = []
         for group, key in keys.items():
+            self.journal.computed_again += len(group) * (key in self.journal.others)
             earlier = self.journal.scored(key)
             if earlier is not None:
                 self.journal.resumed += len(group)

@@ -20,6 +20,7 @@ from unmask.evaluation.task_files import check_names
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
 from unmask.model.token_files import mask_token_of
+from unmask.reading import open_plain, parse_json, read_plain
 from unmask.spec.lock import Lock, as_text
 from unmask.store.files import write_atomically
 
@@ -112,7 +113,7 @@ def _rows_sha256(task: Any) -> str:
 def file_sha256(file: Path) -> str:
     """The hash of one file's content."""
     total = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_plain(file) as stream:
         while chunk := stream.read(CHUNK):
             total.update(chunk)
     return total.hexdigest()
@@ -150,7 +151,7 @@ def _key(file: Path) -> str:
 
 def _read_hashes(memory: Path) -> dict[str, str]:
     try:
-        content = json.loads(memory.read_text(encoding="utf-8"))
+        content = parse_json(read_plain(memory))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

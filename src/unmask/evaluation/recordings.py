@@ -39,7 +39,7 @@ def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int 
         missing = [sample for sample in samples if run.recording(sample) is None]
         if not missing:
             continue
-        key = canonical([run.worker.checkpoint, run.identity.get("dtype"), run.worker.device])
+        key = canonical([run.worker.checkpoint, _dtype(run), run.worker.device])
         name = key.decode()
         if name not in engines:
             engines[name] = _engine(run, largest)
@@ -104,7 +104,13 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
     if lock.weights != identity.get("weights") or changed:
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
-    return load(folder, worker.device, identity.get("dtype"), identity.get("mask_token_id"))
+    return load(folder, worker.device, _dtype(run), identity.get("mask_token_id"))
+
+
+def _dtype(run: RunFolder) -> str | None:
+    """The number format that the result was computed in, whoever chose it."""
+    result = run.result()
+    return run.identity.get("dtype") or (result.environment.dtype if result else None)
 
 
 # One decoding, step by step, as plain data.

@@ -30,7 +30,7 @@ from unmask.lab.planning import (
 )
 from unmask.lab.recipes import Message
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
-from unmask.launch.slurm import submit
+from unmask.launch.slurm import note_on_dtype, submit
 from unmask.spec.sweep import PlannedRun, task_label
 from unmask.store.experiments import AnnouncedJobs, submitting
 from unmask.store.index import IndexRecord, listing
@@ -200,6 +200,8 @@ class _Execution:
 
     def events(self) -> Events:
         """Everything from the canary to the last run."""
+        if self._on == "slurm" and (self._plan.to_do or self._canary is not None):
+            yield from map(Message, filter(None, [note_on_dtype(self._plan.opened.recipe)]))
         if self._canary is not None:
             yield from self._try_canary(self._canary)
             self._plan = self._plan.again()

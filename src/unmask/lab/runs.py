@@ -233,7 +233,8 @@ def _stop_worker(pid: int) -> None:
 
 
 def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace = None) -> Path:
-    """Keep an invalid result out of every table from now on; it stays on record with the reason. `undo` takes it back.
+    """Keep an invalid result out of every table from now on; it stays on record with the reason. `undo` takes it back;
+    the retraction is kept under `previous` in the run's folder.
 
     >>> lab.retract("f91f72e0", "the GPU was shared with another job")    # doctest: +SKIP
     >>> lab.retract("f91f72e0", undo=True)    # doctest: +SKIP

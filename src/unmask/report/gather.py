@@ -230,6 +230,7 @@ def runs_of(store: Store, experiment: Experiment) -> Iterator[dict[str, Any]]:
             "finished": (result.finished if result else None) or "",
             "answers": (answers.sha256 or "")[:12],
             "resumed": answers.resumed or 0,
+            "computed_again": answers.computed_again or 0,
         }
 
 
@@ -246,7 +247,7 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
     elif failure is not None:
         state, stop, note = "failed", _seconds(failure.time), failure.reason
     else:
-        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), ""
+        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), _other_kind(run, attempt, result)
     if start is None:
         return None
     return AttemptSpan(
@@ -259,6 +260,14 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
         stop=max(start, stop if stop is not None else start),
         note=note,
     )
+
+
+def _other_kind(run: RunFolder, attempt: Attempt, result: AnyResult | None) -> str:
+    """Why the result holds none of an attempt's answers, where it was computed in another way."""
+    mine = attempt.computation()
+    last = run.attempt(result.attempt).computation() if result and result.attempt else None
+    change = mine.change_to(last) if mine and last else ""
+    return f"not taken over: {change}" if change else ""
 
 
 def _unfinished(run: RunFolder, attempt: Attempt) -> str:

@@ -25,6 +25,7 @@ from unmask.store.files import (
     read_struct,
     write_atomically,
 )
+from unmask.store.run_folder import FolderName
 from unmask.store.store import Store
 
 JOBS_DIGITS = 6
@@ -38,7 +39,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     limit: int | None
     id: str
-    folder: str
+    folder: FolderName
     """Name of the run's folder."""
     kind: str
 
@@ -133,7 +134,8 @@ def read_experiment(store: Store, name: str) -> Experiment | None:
 
 def experiment_names(store: Store) -> list[str]:
     """Names of all experiments."""
-    return sorted(file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+    names = (file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+    return sorted(filter(NAME.fullmatch, names))
 
 
 @contextmanager
@@ -183,7 +185,8 @@ class AnnouncedJobs:
 
 def names_with_jobs(store: Store) -> list[str]:
     """Names under which jobs were submitted; a canary's are there before the experiment is written down."""
-    return sorted({path.parent.name for path in (store.root / "experiments").glob("*/jobs*")})
+    names = {path.parent.name for path in (store.root / "experiments").glob("*/jobs*")}
+    return sorted(filter(NAME.fullmatch, names))
 
 
 def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
