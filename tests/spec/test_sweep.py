@@ -52,9 +52,12 @@ def run_of(name: str, *changes: tuple[str, str]) -> PlannedRun:
 
 def test_defaults_are_frozen_into_the_identity() -> None:
     identity = run_of("k2_last").identity
-    assert identity["decode"] == msgspec.to_builtins(DecodeSpec(threshold=0.9, block_size=32))
+    resolved = DecodeSpec(threshold=0.9, sub_block_size=8, block_size=32, block_cache=True)
+    written = msgspec.to_builtins(resolved)
+    assert written.pop("rule") is None, "what came later stays out at its default"
+    assert identity["decode"] == written
     assert identity["policy"] == msgspec.to_builtins(LayerReuseSpec(k=2, layers="last", unit="output"))
-    assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__)
+    assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__) - set(DecodeSpec.later)
     assert set(identity["policy"]) == {"kind", *LayerReuseSpec.__struct_fields__}
     assert identity["task"]["num_fewshot"] is None
     assert identity["task"]["estimator"] == "chain"
@@ -66,11 +69,34 @@ def test_an_identity_that_was_written_and_read_has_the_same_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "default", ["temperature = 0.0", "seed = 0", "block_cache = true", "top_p = 0.95", "block_size = 32"]
+    "default",
+    [
+        "temperature = 0.0",
+        "seed = 0",
+        "block_cache = true",
+        "top_p = 0.95",
+        "block_size = 32",
+        "sub_block_size = 8",
+    ],
 )
 def test_a_default_that_is_written_out_is_the_same_setting(default: str) -> None:
     written = run_of("k2_last", ("threshold = 0.9", f"threshold = 0.9\n{default}")).identity
     assert written["decode"] == run_of("k2_last").identity["decode"]
+
+
+def test_a_threshold_is_short_for_the_rule_of_that_name() -> None:
+    for rule in ('rule = { kind = "threshold", threshold = 0.9 }', 'rule = { kind = "threshold" }', ""):
+        assert run_of("k2_last", ("threshold = 0.9", rule)).identity == run_of("k2_last").identity
+
+
+def test_another_rule_is_part_of_an_identity() -> None:
+    rule = 'rule = { kind = "top_n", steps = 4 }'
+    identity = run_of("k2_last", ("threshold = 0.9", rule)).identity
+    assert identity["decode"]["threshold"] is None
+    assert identity["decode"]["rule"] == {"kind": "top_n", "n": None, "steps": 4, "score": "confidence"}
+    quota = run_of("k2_last", ("threshold = 0.9", 'rule = { kind = "threshold", steps = 4 }')).identity
+    assert quota["decode"]["rule"] == {"kind": "threshold", "threshold": 0.9, "steps": 4}
+    assert len({run_id(each) for each in (identity, quota, run_of("k2_last").identity)}) == 3
 
 
 def test_the_checkpoints_own_mask_token_written_out_is_the_same_setting() -> None:

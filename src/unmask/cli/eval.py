@@ -146,7 +146,7 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     model = arguments.checkpoint.model
     revision = locked.revision if locked else arguments.checkpoint.revision
     small = find_checkpoint(model, revision, weights=False)
-    spec.resolved_block_size(read_config(small).block_size)
+    read_config(small).decoded(spec)
 
     from unmask.evaluation.lock import check_lock
     from unmask.evaluation.task_data import load_tasks

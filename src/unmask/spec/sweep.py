@@ -140,12 +140,13 @@ def identity_of(
 
 
 def _settings(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> dict[str, Any]:
-    policy = recipe.policy_of(configuration)
+    policy, decode = recipe.policy_of(configuration), lock.decoded(recipe.decode_of(configuration))
     return {
-        "decode": frozen(recipe.decode_of(configuration).resolved(lock.block_size)),
+        "decode": frozen(decode),
         "generation": generation_arguments(recipe.decode | configuration.decode),
         "policy": frozen(policy),
         **policy.depends_on(),
+        **(decode.rule.depends_on() if decode.rule else {}),
     }
 
 
