@@ -1,4 +1,4 @@
-"""Models that predict one token at a time have no mask token: nothing stands in for one, least of all the last entry."""
+"""Models that predict one token at a time have no mask token: nothing stands in for one, no entry is left out."""
 
 import random
 from pathlib import Path
