@@ -10,6 +10,7 @@ import click
 from unmask import lab
 from unmask.analysis.samples import Comparison
 from unmask.analysis.table import ConfigurationResult
+from unmask.analysis.words import counted, level_in_percent, signed
 from unmask.cli.options import store_option
 
 LONGEST = 400
@@ -33,7 +34,8 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
     """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
 
     A run is given by its id, its folder, or the beginning of either. The difference is the second run's accuracy
-    minus the first's, with Tango's score interval, a bootstrap (seed 0) and the exact McNemar test.
+    minus the first's, with an interval and the p-value of the same test: Tango's interval and McNemar's score test,
+    or Student's where rows are not just right or wrong; rows of one prompt or subtask count as a cluster.
 
     \b
     Examples:
@@ -53,7 +55,9 @@ def _document(comparison: Comparison) -> dict[str, Any]:
     return {
         "first": _side(comparison.first),
         "second": _side(comparison.second),
-        "difference": asdict(comparison.difference),
+        "equal_by_construction": comparison.equal,
+        "difference": asdict(comparison.difference)
+        | ({"interval": None, "p_value": None} if comparison.equal else {}),
         "changed_answers": comparison.changed,
         "flips": [asdict(flip) for flip in comparison.flips],
     }
@@ -70,15 +74,18 @@ def _show(comparison: Comparison, flips: int) -> None:
     for name, side in (("first ", first), ("second", second)):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
         click.echo(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
-    drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
-    click.echo(
-        f"Difference {pair.value * 100:+.2f} points on {pair.count:,} rows; 95 % interval "
-        f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
-    )
-    if pair.counts is not None and pair.p_value is not None:
+    change = f"Difference {signed(pair.value * 100, 2)} points on {counted(pair.count, 'row')}"
+    if comparison.equal:
+        click.echo(f"{change}. The two must give the same answers, so there is no interval.")
+    else:
+        click.echo(
+            f"{change}; {level_in_percent(pair.interval.level)} interval "
+            f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}); p = {pair.p_value:.3g}."
+        )
+    if pair.counts is not None:
         click.echo(
             f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
-            f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
+            f"{pair.counts.gained}, neither {pair.counts.neither}."
         )
     click.echo(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
     for flip in comparison.flips[:flips]:
@@ -90,7 +97,7 @@ def _show(comparison: Comparison, flips: int) -> None:
 
 
 def _span(low: float, high: float) -> str:
-    return f"{low * 100:+.2f} to {high * 100:+.2f}"
+    return f"{signed(low * 100, 2)} to {signed(high * 100, 2)}"
 
 
 def _short(text: str) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask import lab
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
 from unmask.cli.screen import STYLES, console, status_text
 from unmask.lab.runs import ExperimentStatus, open_store
@@ -111,6 +112,6 @@ def _runs(standing: ExperimentStatus) -> RenderableType:
     notes = list(standing.changed)
     if standing.superseded:
         notes.append(
-            f"{standing.superseded} runs of an earlier text of the recipe are kept and enter no table."
+            f"{counted(standing.superseded, 'run')} of an earlier text of the recipe: kept, but in no table."
         )
     return Group(table, *(Text(note, "dim") for note in notes))

@@ -12,7 +12,18 @@ from unmask.analysis.frontier import Point
 from unmask.analysis.gains import GAINED
 from unmask.analysis.likeness import acts, spec_of
 from unmask.analysis.verdict import Answer
-from unmask.analysis.words import MISSING, TIMES, count, duration, in_percent, probability, rate, span, times
+from unmask.analysis.words import (
+    MISSING,
+    TIMES,
+    count,
+    duration,
+    in_percent,
+    level_in_percent,
+    probability,
+    rate,
+    span,
+    times,
+)
 from unmask.report.document import Document, ExperimentPart, TableLine, TaskPart, best_point
 from unmask.spec import PolicySpec
 from unmask.spec.recipe import Gained
@@ -36,9 +47,10 @@ class Column:
     """One column of a task's table: in results.md, in report.html and, if it is `brief`, where `unmask run` ends."""
 
     heading: str
-    """`{control}` stands for the name of the task's control."""
+    """`{control}` stands for the name of the task's control, here and below `{level}` for that of its intervals."""
     unit: str = ""
     explanation: str
+    """`{comparisons}` stands for what the level is good for."""
     cell: Callable[[TableLine], Cell]
     applies: Callable[[TaskPart], bool] = lambda _: True
     """Whether it has something to say about a task."""
@@ -68,14 +80,20 @@ def _accuracy(line: TableLine) -> Cell:
 def _drop(line: TableLine) -> Cell:
     if line.loss is None:
         return Cell(MISSING, "", None)
-    if line.same_as_control and line.loss.value == 0:
-        return Cell(in_percent(0.0), "by construction", 0.0)
+    if line.loss.equal:
+        note = "must be 0" if line.loss.value else "equal by construction"
+        return Cell(in_percent(line.loss.value), note, line.loss.value)
     bounds = line.loss.interval
     return Cell(in_percent(line.loss.value), span(bounds.low, bounds.high), line.loss.value)
 
 
 def _rate(line: TableLine) -> Cell:
     return Cell(rate(line.rate), "", line.rate)
+
+
+def _p_value(line: TableLine) -> Cell:
+    p_value = line.loss.p_value if line.loss else None
+    return Cell(probability(p_value), "", p_value)
 
 
 def _speedup(line: TableLine) -> Cell:
@@ -129,25 +147,24 @@ COLUMNS = (
     Column(
         heading="Accuracy",
         unit="%",
-        explanation="With Wilson's 95 % interval.",
+        explanation="With its own 95 % interval.",
         cell=_accuracy,
         brief=True,
     ),
     Column(
         heading="Drop vs {control}",
-        unit="points",
-        explanation=(
-            "The control's accuracy minus this one's; positive is a loss. Paired by row, 95 % interval."
-        ),
+        unit="points, {level} interval",
+        explanation="The control's accuracy minus this one's; positive is a loss. Paired by row: {comparisons}.",
         cell=_drop,
         applies=_is_paired,
         brief=True,
     ),
     Column(
         heading="Drop vs {control}",
-        unit="points",
+        unit="points, {level} interval",
         explanation=(
-            "The control's accuracy minus this one's; positive is a loss. Not paired (Newcombe's 95 % interval)."
+            "The control's accuracy minus this one's; positive is a loss. Not paired (Newcombe's method): "
+            "{comparisons}."
         ),
         cell=_drop,
         applies=lambda task: _is_compared(task) and not _is_paired(task),
@@ -155,9 +172,11 @@ COLUMNS = (
     ),
     Column(
         heading="p",
-        unit="Holm",
-        explanation="Exact McNemar test, corrected by Holm's method over all comparisons of the table.",
-        cell=lambda line: Cell(probability(line.p_value), "", line.p_value),
+        explanation=(
+            "Probability of such a drop by chance, by the test that gives the interval; below 0.05 exactly where the "
+            "interval excludes 0. Corrected for the number of comparisons (Bonferroni)."
+        ),
+        cell=_p_value,
         applies=_is_paired,
     ),
     Column(
@@ -215,8 +234,8 @@ COLUMNS = (
     ),
     Column(
         heading="Speed-up vs {control}",
-        unit=TIMES,
-        explanation="Median of ratios in the same round, 95 % interval.",
+        unit=f"{TIMES}, {{level}} interval",
+        explanation="Median of ratios in the same round, with an interval of the same level as that of the drop.",
         cell=_speedup,
         applies=_is_timed,
         brief=True,
@@ -242,9 +261,18 @@ COLUMNS = (
 
 def columns_of(task: TaskPart, brief: bool = False) -> list[Column]:
     """The columns that have something to say about a task, under headings that name its control."""
-    control = task.control.configuration if task.control else "the control"
+    words = {
+        "control": task.control.configuration if task.control else "the control",
+        "level": level_in_percent(task.comparisons.level),
+        "comparisons": str(task.comparisons),
+    }
     return [
-        replace(column, heading=column.heading.format(control=control))
+        replace(
+            column,
+            heading=column.heading.format(**words),
+            unit=column.unit.format(**words),
+            explanation=column.explanation.format(**words),
+        )
         for column in COLUMNS
         if column.applies(task) and (column.brief or not brief)
     ]
