@@ -154,6 +154,7 @@ def test_run_executes_everything_once(run: Run, recipe: Path, store: Store, work
     assert "planted: 6 done" in first.stdout
     assert "Predicted" not in first.stdout
     assert lines_with(first, "k2_last", "75.0 (30.1 to 95.4)", "1.00 (1.00 to 1.00)", "done")
+    assert "Intervals of drops and speed-ups: 97.5 % on unmask_arith" in first.stdout
     for name in ALL_RUNS:
         assert len(folder_of(store, recipe, name).attempts()) == 1
     second = run("run", recipe)

@@ -182,16 +182,37 @@ class Difference:
     value: float
     count: int
     interval: Interval
-    """The score interval, or Student's where rows are not right or wrong; no narrower than that of clusters."""
+    """From the lowest to the highest bound of the intervals that its method names."""
     counts: PairedCounts | None
     """None where a row's value is not just right or wrong."""
     p_value: float
-    """Of the test that the interval inverts: it is below 1 - level exactly where the interval excludes 0."""
+    """The largest of the tests that these intervals invert: below 1 - level exactly where the interval excludes 0."""
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Two-sided p-value of McNemar's score test (Psychometrika 12, 1947, 153-157), without a correction."""
+    """Exact two-sided p-value (McNemar, Psychometrika 12, 1947; a binomial test of the discordant samples)."""
+    from scipy.stats import binomtest
+
+    return float(binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def mcnemar_score(gained: int, lost: int) -> float:
+    """The same by the normal approximation without a correction, which Tango's interval inverts."""
     return 2 * _STANDARD.cdf(-abs(gained - lost) / math.sqrt(gained + lost)) if gained + lost else 1.0
+
+
+def exact_interval(gained: int, lost: int, count: int, level: float = LEVEL) -> Interval:
+    """What the exact test does not exclude, given how many samples changed (Clopper and Pearson, Biometrika 26, 1934).
+
+    It excludes 0 exactly when that test does, but takes the share of changed samples for known.
+    """
+    from scipy.stats import beta
+
+    changed, tail = gained + lost, (1 - level) / 2
+    low = float(beta.ppf(tail, gained, lost + 1)) if gained else 0.0
+    high = float(beta.ppf(1 - tail, gained + 1, lost)) if lost else 1.0
+    share = changed / count
+    return Interval(share * (2 * low - 1), share * (2 * high - 1), level, "exact")
 
 
 def student(mean: float, error: float, freedom: int) -> float:
@@ -219,19 +240,18 @@ def paired_difference(
     binary = bool(np.isin(before, (0.0, 1.0)).all() and np.isin(after, (0.0, 1.0)).all())
     counts = _counts(before, after) if binary else None
     tests = [_plain_test(change, counts, level)]
+    if counts is not None:
+        exact = exact_interval(counts.gained, counts.lost, counts.count, level)
+        tests.append((exact, mcnemar(counts.gained, counts.lost)))
     if clusters is not None and len(set(clusters)) > 1 and change.any():
         tests.append(_clustered_test(change, clusters, level))
-    # The wider of the two and the larger of their p-values belong together: 0 is outside where it is outside of both.
-    interval = tests[-1][0]
-    if len(tests) > 1:
-        plain = tests[0][0]
-        interval = Interval(
-            min(plain.low, interval.low), max(plain.high, interval.high), level, interval.method
-        )
+    # The widest bounds and the largest p-value belong together: 0 is outside of the whole where it is outside of each.
+    intervals = [interval for interval, _ in tests]
+    bounds = min(each.low for each in intervals), max(each.high for each in intervals)
     return Difference(
         value=float(change.mean()),
         count=len(change),
-        interval=interval,
+        interval=Interval(*bounds, level, ", ".join(each.method for each in intervals)),
         counts=counts,
         p_value=max(p_value for _, p_value in tests),
     )
@@ -244,7 +264,7 @@ def _plain_test(
     count = len(change)
     if counts is not None:
         interval = paired_interval(counts.gained, counts.lost, count, level)
-        return interval, mcnemar(counts.gained, counts.lost)
+        return interval, mcnemar_score(counts.gained, counts.lost)
     if count < 2:
         return Interval(-1.0, 1.0, level, "one row"), 1.0
     if not change.any():

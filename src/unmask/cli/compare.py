@@ -34,8 +34,8 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
     """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
 
     A run is given by its id, its folder, or the beginning of either. The difference is the second run's accuracy
-    minus the first's, with an interval and the p-value of the same test: Tango's interval and McNemar's score test,
-    or Student's where rows are not just right or wrong; rows of one prompt or subtask count as a cluster.
+    minus the first's, with an interval and the p-value that belongs to it: Tango's interval and the exact McNemar
+    test, or Student's where rows are not just right or wrong; rows of one prompt or subtask count as a cluster.
 
     \b
     Examples:

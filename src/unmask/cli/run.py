@@ -211,6 +211,8 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
     screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
+    if note := outcome.table_note():
+        screen.print(note, markup=False)
     if times := outcome.predicted_and_actual():
         screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
 

@@ -122,6 +122,13 @@ class SweepOutcome:
                 rows.append({"Task": task, **dict(zip(titles, cells, strict=True)), "State": status})
         return rows
 
+    def table_note(self) -> str:
+        """At which level the intervals of the table hold; empty without intervals."""
+        from unmask.report.gather import task_parts
+        from unmask.report.tables import levels_note
+
+        return levels_note(task_parts(self.store, self.experiment))
+
     def predicted_and_actual(self) -> tuple[float, float] | None:
         """Seconds forecast and seconds taken of the runs that were executed whole now; None without a forecast."""
         predicted = actual = 0.0

@@ -27,8 +27,9 @@ from unmask.report.figures import (
     timeline,
     work_plot,
 )
+from unmask.report.heat_maps import heat_maps
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
-from unmask.report.tables import across, columns_of, heat_maps
+from unmask.report.tables import across, columns_of
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
 SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")

@@ -163,16 +163,16 @@ def _discordance(
     """
     success = group.experiment.success
     rows = min(entry.rows for entry in group.entries if entry.rows)
+    others = [entry for entry in group.entries if entry is not control]
+    free = [entry for entry in others if not must_agree(control, entry)]
+    if others and not free:
+        return 0.0, "nothing can differ"
     wanted = [
-        entry
-        for entry in group.entries
-        if entry is not control
-        and not must_agree(control, entry)
-        and (success.is_candidate(entry.configuration) if success else acts(entry))
+        entry for entry in free if (success.is_candidate(entry.configuration) if success else acts(entry))
     ]
     losses = [loss_of(control, entry, comparisons) for entry in wanted]
     known = [loss for loss in losses if loss is not None and loss.discordant is not None]
-    if len(known) == len(wanted):
+    if wanted and len(known) == len(wanted):
         open_shares = [
             loss.discordant or 0.0 for loss in known if loss.interval.holds(claim) or rows < FEWEST_ROWS
         ]
