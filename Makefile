@@ -6,14 +6,16 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALLED := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint system-deps bench bench-all clean help
+.PHONY: demo test test-all test-gpu lint system-deps bench bench-all torture clean help
 
 help:
 	@echo "make demo         install, then run a sweep on the embedded model and report on it"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
+	@echo "make test-gpu     the tests of the engine on a CUDA device, where there is one"
 	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
 	@echo "make bench-all    the same and every other benchmark (more than an hour)"
+	@echo "make torture      install, then kill, fill and close things a thousand times, and find nothing lost (half an hour)"
 	@echo "make system-deps  optional Debian packages: bubblewrap for model-written code; SLURM and Chromium for tests (as root)"
 
 # torch comes first and pinned: an open range would fetch gigabytes of another build.
@@ -39,6 +41,9 @@ test: lint
 test-all: lint
 	$(BIN)/pytest -n 2 --dist worksteal --durations 10
 
+test-gpu: $(INSTALLED)
+	UNMASK_TEST_DEVICE=cuda $(BIN)/pytest tests/engine tests/policies tests/device/on_device.py
+
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
 
@@ -46,6 +51,10 @@ BENCHMARKS := batching prefix growth where_time_goes memory layouts reuse scorin
 
 bench-all: bench
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# As root it also fills and closes file systems of its own; elsewhere the summary counts those rounds as skipped.
+torture: $(INSTALLED)
+	$(BIN)/python tests/torture/torture.py
 
 # Tests use these where they are present: a private SLURM with and without accounting, a browser, and the sandbox
 # of model-written programs.

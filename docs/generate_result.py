@@ -11,7 +11,7 @@ STORE = HERE.parent / "src" / "unmask" / "store"
 SOURCES = {
     "result.py": "result.json in a run's folder",
     "run_folder.py": "worker.json and retracted.json in a run's folder",
-    "attempt.py": "Files of an attempt: attempt.json, failure.json, answers.jsonl, samples.jsonl",
+    "attempt.py": "Files of an attempt: attempt.json, computation.json, failure.json, answers.jsonl, samples.jsonl",
     "process.py": "Fields of attempt.json that identify a process",
 }
 INTRODUCTION = """# The files of a run

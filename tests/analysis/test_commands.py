@@ -42,7 +42,11 @@ def test_check_finds_nothing_invalid_in_a_sound_experiment(store: Store) -> None
     assert document["experiments"] == ["sweep"]
     assert document["imports"] == []
     assert document["results"] == 6
-    assert {one["guard"] for one in document["findings"]} <= {"too-few-samples", "no-threshold-curve", "subsets-within-error"}
+    assert {one["guard"] for one in document["findings"]} <= {
+        "too-few-samples",
+        "no-threshold-curve",
+        "subsets-within-error",
+    }
 
 
 def test_check_exits_with_1_for_what_is_invalid(store: Store) -> None:
@@ -76,6 +80,23 @@ def test_compare_shows_the_table_and_flipped_samples(store: Store) -> None:
     for flip in document["flips"]:
         assert (flip["second"] == "right") == flip["gained"]
         assert (flip["first"] == "right") != flip["gained"]
+
+
+def test_compare_says_how_programs_of_the_model_ran(store: Store) -> None:
+    for configuration, sandbox in (("k1_first", "bubblewrap"), ("k3_first", "unsafe")):
+        run = store.open(run_of(store, configuration))
+        result = run.result()
+        assert isinstance(result, AccuracyResult)
+        (run.folder / "result.json").unlink()
+        run.publish(msgspec.structs.replace(result, sandbox=sandbox))
+    names = run_of(store, "k1_first"), run_of(store, "k3_first")
+    first, second, *_ = call(compare, *names, "--store", store.root).output.splitlines()
+    assert first.endswith("(programs of the model ran: bubblewrap)")
+    assert second.endswith("(programs of the model ran: unsafe)")
+    document = json.loads(call(compare, *names, "--store", store.root, "--json").output)
+    assert (document["first"]["sandbox"], document["second"]["sandbox"]) == ("bubblewrap", "unsafe")
+    plain = call(compare, run_of(store, "k2_first"), names[0], "--store", store.root, "--json")
+    assert "sandbox" not in json.loads(plain.output)["first"]
 
 
 def test_a_run_compared_with_itself_does_not_differ(store: Store) -> None:

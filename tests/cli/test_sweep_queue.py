@@ -367,3 +367,32 @@ def test_a_canary_whose_jobs_die_says_why(run: Run, recipe: Path, store: Store, 
     assert refused.exit_code == 2
     assert "before its worker began" in refused.stderr
     assert "module: command not found" in refused.stderr
+
+
+def named(recipe: Path, text: str) -> Path:
+    """The recipe with more lines in its table of the model, or of resources, under the same lock."""
+    file = recipe / "recipe.toml"
+    file.write_text(
+        file.read_text().replace('checkpoint = "embedded"\n', f'checkpoint = "embedded"\n{text}\n')
+    )
+    return recipe
+
+
+GPUS = '[resources]\ngpus = 1\ngpu_type = "rtx_6000"'
+
+
+def test_jobs_with_gpus_need_a_number_format(run: Run, recipe: Path, store: Store, cluster: Cluster) -> None:
+    refused = run("run", named(recipe, GPUS), *PICK, "--on", "slurm")
+    assert refused.exit_code == 2
+    assert 'add to [model]: dtype = "float16", which suits rtx_6000.' in " ".join(error_line(refused).split())
+    assert cluster.submissions == 0
+    assert store.names() == []
+    assert not (store.root / "experiments").exists()
+
+
+def test_a_number_format_that_the_gpu_lacks_is_named(
+    run: Run, recipe: Path, store: Store, cluster: Cluster
+) -> None:
+    said = run("run", named(recipe, f'dtype = "bfloat16"\n{GPUS}'), *PICK, "--on", "slurm")
+    assert "2 runs submitted as job 17." in said.stdout
+    assert "rtx_6000 has no bfloat16" in said.stdout

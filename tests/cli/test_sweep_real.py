@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from click.testing import CliRunner, Result
 from unmask.cli import app
 from unmask.spec.lock import read_lock
 from unmask.store import RunFolder, Store
+from unmask.store.attempt import Computation
 from unmask.store.experiments import read_experiment
 from unmask.store.state import state_of
 
@@ -128,6 +131,15 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
     assert 0 < sum(outside.values()) < result["seconds"]
     assert outside["loading"] > 0
     attempt = folder.attempts()[0]
+    environment = result["environment"]
+    assert attempt.computation() == Computation(
+        unmask=version("unmask"),
+        commit=environment["commit"],
+        diff_sha256=environment["diff_sha256"],
+        torch=version("torch"),
+        device="cpu",
+        dtype="float32",
+    )
     samples = list(attempt.samples())
     assert [one.id for one in samples] == [f"unmask_arith/{number}" for number in range(ROWS)]
     assert sum(one.correct for one in samples) / ROWS == pytest.approx(result["value"])
@@ -205,3 +217,48 @@ def test_an_interrupted_run_goes_on_and_ends_as_an_undisturbed_one(swept: Swept,
     assert rows == expected
     keys = [line.key for attempt in folder.attempts() for line in attempt.answers()]
     assert len(keys) == len(set(keys)) == ROWS
+
+
+def executed_again(swept: Swept, store: Store, **change: str) -> tuple[dict[str, Any], str]:
+    """The result of a run whose earlier attempt has all answers and was changed in the kind of its computation."""
+    whole = swept.folder("trim_0.0")
+    folder = store.runs_folder / whole.name
+    shutil.copytree(whole.folder, folder)
+    (folder / "result.json").unlink()
+    run = RunFolder(folder)
+    (first,) = run.attempts()
+    kind = first.computation()
+    assert kind is not None
+    first.compute_as(msgspec.structs.replace(kind, **change))
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", "run-one", str(folder), "--keep-output"],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return msgspec.to_builtins(run.result()), done.stdout
+
+
+def test_answers_of_another_kind_of_computation_are_computed_again(swept: Swept, tmp_path: Path) -> None:
+    whole = swept.result("trim_0.0")
+    found, said = executed_again(swept, Store(tmp_path), torch="1.0")
+    assert (found["attempt"], found["answers"]["resumed"]) == ("0002", 0)
+    assert found["answers"]["computed_again"] == ROWS
+    assert found["answers"]["sha256"] == whole["answers"]["sha256"]
+    assert found["speed"]["decoding"]["requests"] == ROWS
+    assert (
+        f"another kind of computation (torch 1.0 -> {version('torch')}) are not taken over: {ROWS}." in said
+    )
+
+
+def test_the_number_format_that_the_first_worker_chose_holds_for_the_run(
+    swept: Swept, tmp_path: Path
+) -> None:
+    """A worker on this machine would choose float32, but the answers that are there were computed in bfloat16."""
+    assert swept.result("trim_0.0")["identity"]["dtype"] is None
+    found, said = executed_again(swept, Store(tmp_path), dtype="bfloat16")
+    assert found["environment"]["dtype"] == "bfloat16"
+    assert (found["answers"]["resumed"], found["answers"]["computed_again"]) == (ROWS, 0)
+    assert "another kind" not in said

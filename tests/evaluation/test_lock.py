@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from unmask.errors import UnmaskError
+from unmask.model.checkpoint import open_checkpoint
 
 pytestmark = pytest.mark.usefixtures("lm_eval")
 
@@ -53,6 +54,7 @@ def test_a_run_from_its_lock(
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
     assert list(found["tasks"]) == ["gsm8k"]
+    assert found["mask_token_id"] == open_checkpoint(text_model).config.mask_token_id is not None
     assert "secret" not in lock.read_text()
     assert evaluate(text_model, invented, lock).exit_code == 0
     assert "is not in the lock" in str(evaluate(text_model, invented, lock, "mmlu_anatomy").exception)

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 from light_jobs import light_jobs, script_job
 
+from recipe_cases import recipe
 from unmask.errors import UnmaskError
 from unmask.launch import submit
-from unmask.launch.slurm import read_resources, sbatch_options, warning_seconds
+from unmask.launch.slurm import (
+    asks_for_gpus,
+    note_on_dtype,
+    read_resources,
+    sbatch_options,
+    suiting_dtype,
+    warning_seconds,
+)
 
 
 def test_options_in_sbatchs_words() -> None:
@@ -189,3 +197,58 @@ def test_the_text_of_a_batch_file(tmp_path: Path, fake_cluster: Path) -> None:
     ):
         text = text.replace(path, word)
     assert text == BATCH_FILE
+
+
+@pytest.mark.parametrize(
+    ("dtype", "names"),
+    {
+        "bfloat16": "a100 A100-SXM4-80GB a100_3g.40gb nvidia_a30 a40 h100 H200 l4 L40S rtx_3090 "
+        "geforce_rtx_4090 rtx_5090 rtx_a6000 quadro_rtx_a5000 rtx_6000_ada rtx_pro_6000_blackwell b200",
+        "float16": "v100 tesla_v100-pcie-32gb t4 rtx_6000 quadro_rtx_8000 rtx_5000 geforce_rtx_2080_ti titan_rtx "
+        "gtx_1660",
+        "float32": "p100 tesla_p40 gtx_1080_ti gtx_1080 titan_x",
+        None: "gpu mi250x gaudi2 rtx fast nvidia_2080 nvidia_1080",
+    }.items(),
+)
+def test_the_number_format_that_suits_a_type_of_gpu(dtype: str | None, names: str) -> None:
+    assert {name: suiting_dtype(name) for name in names.split()} == dict.fromkeys(names.split(), dtype)
+
+
+GPU = "[resources]\ngpus = 1\n"
+NONE = "[resources]\n"
+
+
+@pytest.mark.parametrize("wanted", ['gres = "gpu:a100:2"', 'gpus_per_node = "2"', '"--gpus" = 1'])
+def test_gpus_may_be_asked_for_in_sbatchs_own_words(wanted: str) -> None:
+    asked = recipe((GPU, NONE), ("[resources.sbatch]\n", f"[resources.sbatch]\n{wanted}\n"))
+    assert asks_for_gpus(asked.resources)
+    assert not asks_for_gpus(
+        recipe((GPU, NONE), ("[resources.sbatch]\n", '[resources.sbatch]\ngres = "ssd"\n')).resources
+    )
+
+
+def test_a_job_with_gpus_needs_a_number_format() -> None:
+    with pytest.raises(
+        UnmaskError, match=r'tiny names no number format.*\[model\]: dtype = "bfloat16" \(Ampere'
+    ):
+        note_on_dtype(recipe())
+    with pytest.raises(UnmaskError, match=r'\[model\]: dtype = "float16", which suits rtx_6000\.'):
+        note_on_dtype(recipe((GPU, GPU + 'gpu_type = "rtx_6000"\n')))
+    assert note_on_dtype(recipe((GPU, NONE))) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "said"),
+    [
+        ("rtx_6000", "bfloat16", "rtx_6000 has no bfloat16, so that format is slow there; float16 suits it."),
+        ("p100", "bfloat16", "p100 has no bfloat16, so that format is slow there; float32 suits it."),
+        ("rtx_6000", "float16", None),
+        ("a100", "bfloat16", None),
+        ("a100", "float16", None),
+        ("fast", "bfloat16", None),
+    ],
+)
+def test_a_number_format_that_a_gpu_lacks_is_named(gpu: str, dtype: str, said: str | None) -> None:
+    typed = (GPU, f'{GPU}gpu_type = "{gpu}"\n')
+    named = ('checkpoint = "embedded"\n', f'checkpoint = "embedded"\ndtype = "{dtype}"\n')
+    assert note_on_dtype(recipe(typed, named)) == said

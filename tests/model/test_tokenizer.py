@@ -10,25 +10,25 @@ from tokenizer_folders import (
     AWKWARD_TEMPLATE,
     MASK,
     TURNS_TEMPLATE,
+    WRITERS,
     described,
     train_backend,
     write,
-    write_old,
     write_plain,
     write_qwen,
+    write_sdar,
 )
 
 from unmask.errors import UnmaskError
 from unmask.model.token_files import find_mask_token
 from unmask.model.tokenizer import Tokenizer
 
-LAYOUTS = {"qwen": write_qwen, "old": write_old, "plain": write_plain}
 ASK = {"role": "user", "content": "Why?"}
 
 
-@pytest.fixture(scope="module", params=LAYOUTS)
+@pytest.fixture(scope="module", params=WRITERS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return LAYOUTS[request.param](tmp_path_factory.mktemp(request.param))
+    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
 
 
 def with_template(folder: Path, template: Any, **config: Any) -> Tokenizer:
@@ -95,7 +95,7 @@ def test_loading_needs_neither_torch_nor_transformers(tmp_path: Path) -> None:
 def test_mask_token_has_the_id_that_the_files_give_it(tmp_path: Path) -> None:
     size = train_backend().get_vocab_size()
     for name in ("qwen", "old"):
-        folder = LAYOUTS[name](tmp_path / name)
+        folder = WRITERS[name](tmp_path / name)
         tokenizer = Tokenizer.from_folder(folder)
         assert tokenizer.mask_token_id == tokenizer.token_id(MASK) == find_mask_token(folder) == size
         assert tokenizer.encode(MASK) == [size]
@@ -135,6 +135,33 @@ def test_added_tokens_are_read_beside_a_described_set_that_lacks_them(tmp_path: 
     config = {"added_tokens_decoder": described(backend)}
     folder = write(tmp_path, backend, config, added_tokens={MASK: size, "<|im_end|>": size - 1})
     assert Tokenizer.from_folder(folder).mask_token_id == size
+
+
+def test_a_vocabulary_with_merges_is_a_tokenizer_too(tmp_path: Path) -> None:
+    whole, parts = Tokenizer.from_folder(write_qwen(tmp_path / "whole")), write_sdar(tmp_path / "parts")
+    tokenizer = Tokenizer.from_folder(parts)
+    assert tokenizer.mask_token_id == tokenizer.token_id("<|MASK|>") == find_mask_token(parts)
+    for text in ("def add(a, b):\n\n    return 12", "Gru\u0308\u00dfe, it's <|im_end|> 東京"):
+        assert tokenizer.encode(text) == whole.encode(text)
+    (parts / "merges.txt").write_text("#version: 0.2\na b c\n")
+    assert "vocab.json cannot be read as a tokenizer" in error(Tokenizer.from_folder, parts)
+    (parts / "merges.txt").unlink()
+    assert "has no tokenizer.json" in error(Tokenizer.from_folder, parts)
+
+
+def test_merges_of_another_class_are_not_guessed_at(tmp_path: Path) -> None:
+    folder = write_sdar(tmp_path)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"tokenizer_class": "GPT2Tokenizer"}))
+    assert "has no tokenizer.json" in error(Tokenizer.from_folder, folder)
+
+
+@pytest.mark.parametrize("text", ["<|MASK|>", "<MASK>"])
+def test_a_mask_token_that_no_file_names_is_known_by_its_usual_texts(tmp_path: Path, text: str) -> None:
+    backend = train_backend()
+    size = backend.get_vocab_size()
+    folder = write(tmp_path, backend, {"mask_token": "<mask of another file>"}, added_tokens={text: size})
+    assert find_mask_token(folder) == Tokenizer.from_folder(folder).mask_token_id == size
 
 
 def test_an_id_that_cannot_be_given_is_refused(tmp_path: Path) -> None:

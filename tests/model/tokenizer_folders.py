@@ -72,6 +72,62 @@ AWKWARD_TEMPLATE = """\
 """
 
 
+# What Qwen3's template leans on: turns looked through backwards, thoughts cut out of earlier answers.
+THINKING_TEMPLATE = """\
+{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- set ns = namespace(searching=true, last=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.searching and message.role == 'user' and message.content is string %}
+        {%- set ns.searching = false %}
+        {%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}
+        {%- set content = message.content %}
+    {%- else %}
+        {%- set content = '' %}
+    {%- endif %}
+    {%- if message.role == 'assistant' %}
+        {%- if '</think>' in content %}
+            {%- set thought = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last and (loop.last or thought) %}
+            {{- '<|im_start|>assistant\\n<think>\\n' + (thought or '') + '\\n</think>\\n\\n' + content }}
+        {%- else %}
+            {{- '<|im_start|>assistant\\n' + content }}
+        {%- endif %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == 'user' or (message.role == 'system' and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + content + '<|im_end|>' + '\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
+{%- endif %}
+"""
+
+# Llama's: BOS by the template, a system prompt folded into the first turn, strict order of roles.
+INSTRUCTION_TEMPLATE = """\
+{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system = messages[0]['content'] %}\
+{% else %}{% set loop_messages = messages %}{% set system = false %}{% endif %}\
+{% for message in loop_messages %}\
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}\
+{% if loop.index0 == 0 and system != false %}\
+{% set content = '<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' + message['content'] %}\
+{% else %}{% set content = message['content'] %}{% endif %}\
+{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}\
+{% elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}\
+{% endfor %}"""
+
+
 def train_backend() -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.NFC()
@@ -175,3 +231,106 @@ def write_plain(folder: Path) -> Path:
         ],
     }
     return write(folder, backend, config)
+
+
+def write_qwen3(folder: Path) -> Path:
+    """Like Qwen3's: tokens that are none of a text's specials, and no BOS or EOS around texts, said outright."""
+    backend = train_backend()
+    backend.add_tokens(["<think>", "</think>"])
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "add_bos_token": False,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "added_tokens_decoder": described(backend),
+        "chat_template": THINKING_TEMPLATE,
+    }
+    return write(folder, backend, config)
+
+
+def write_sdar(folder: Path) -> Path:
+    """As SDAR's may be: vocabulary and merges without tokenizer.json, a mask token of another spelling."""
+    backend = train_backend()
+    size = backend.get_vocab_size()
+    mask = {str(size): flags(AddedToken("<|MASK|>", special=True))}
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "mask_token": "<|MASK|>",
+        "added_tokens_decoder": described(backend) | mask,
+        "chat_template": THINKING_TEMPLATE,
+    }
+    write(folder, backend, config)
+    (folder / "tokenizer.json").unlink()
+    backend.model.save(str(folder))
+    return folder
+
+
+def write_llama(folder: Path) -> Path:
+    """Like Llama's: words marked by a low line, bytes as tokens, and a BOS before texts.
+
+    The class is none of Llama's own, for which transformers 5 takes vocabulary and merges alone out of tokenizer.json.
+    """
+    backend = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    specials = ["<unk>", "<s>", "</s>"]
+    trainer = BpeTrainer(
+        vocab_size=700,
+        show_progress=False,
+        special_tokens=specials + [f"<0x{byte:02X}>" for byte in range(256)],
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    stored = json.loads(backend.to_str())
+    stored["added_tokens"] = [token for token in stored["added_tokens"] if token["content"] in specials]
+    backend = Tokenizer.from_str(json.dumps(stored))
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": described(backend),
+        "chat_template": INSTRUCTION_TEMPLATE,
+    }
+    return write(folder, backend, config)
+
+
+def write_smollm(folder: Path) -> Path:
+    """Like SmolLM2's: bytes and digits one by one, no BOS before texts although there is one."""
+    backend = train_backend()
+    backend.normalizer = None
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    config = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "add_prefix_space": False,
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|im_end|>",
+        "unk_token": "<|endoftext|>",
+        "clean_up_tokenization_spaces": False,
+        "added_tokens_decoder": described(backend),
+        "chat_template": TURNS_TEMPLATE,
+    }
+    return write(folder, backend, config)
+
+
+WRITERS = {
+    "qwen": write_qwen,
+    "old": write_old,
+    "plain": write_plain,
+    "qwen3": write_qwen3,
+    "sdar": write_sdar,
+    "llama": write_llama,
+    "smollm": write_smollm,
+}

@@ -1,10 +1,12 @@
 """Flips, heat maps and the summary across experiments."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from invented_store import outcome, write_store
+from invented_store import outcome, write_attempt, write_store
 
 from unmask.analysis.samples import accuracy_interval
 from unmask.analysis.words import MISSING
@@ -15,7 +17,9 @@ from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import LONGEST_ANSWER, flips_of, shortened
 from unmask.report.tables import across
+from unmask.store.attempt import Computation
 from unmask.store.foreign import import_tree
+from unmask.store.result import AccuracyResult
 
 
 def test_flips_are_the_rows_whose_outcome_changed(document: Document) -> None:
@@ -129,3 +133,21 @@ def test_nothing_takes_the_place_of_a_control_without_a_result(tmp_path: Path) -
     assert "Control: k1_first (no result yet)." in text
     assert "(control)" not in text
     assert "has no result yet" in as_page(document)
+
+
+def test_answers_that_were_computed_again_are_shown_with_the_reason(tmp_path: Path) -> None:
+    store = write_store(tmp_path, rows=60, configurations=["k1_first", "k2_first"])
+    run = next(run for run in map(store.open, store.names()) if isinstance(run.result(), AccuracyResult))
+    file = run.folder / "result.json"
+    fields = json.loads(file.read_bytes())
+    fields["answers"] |= {"resumed": 0, "computed_again": 41}
+    write_attempt(run, "node1", 1_900_000_000.0)
+    (first, second) = run.attempts()
+    fields["attempt"] = second.number
+    file.write_text(json.dumps(fields))
+    kind = Computation(torch="2.12.0", device="cuda", dtype="float16")
+    first.compute_as(kind)
+    second.compute_as(msgspec.structs.replace(kind, dtype="bfloat16"))
+    page = as_page(gather(store, ["05_invented"]))
+    assert "<small>41 computed again</small>" in page
+    assert "not taken over: dtype float16 -&gt; bfloat16" in page

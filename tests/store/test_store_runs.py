@@ -5,7 +5,9 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +16,8 @@ from store_cases import answer, done, identity, result, timing_identity
 from unmask.errors import UnmaskError
 from unmask.store import Attempt, Store, canonical, run_id
 from unmask.store import attempt as attempt_module
-from unmask.store.attempt import Sample
-from unmask.store.run_folder import WorkerSettings
+from unmask.store.attempt import Computation, Sample
+from unmask.store.run_folder import RunFolder, WorkerSettings
 
 # Names and ids.
 
@@ -167,6 +169,77 @@ def test_answers_are_merged_and_the_first_of_a_key_counts(store: Store) -> None:
         "b": "first",
         "c": "second",
     }
+
+
+def computed(run: RunFolder, kind: Computation | None, *keys: str) -> Attempt:
+    """An attempt of a kind of computation with answers to some requests."""
+    attempt = run.new_attempt()
+    if kind is not None:
+        attempt.compute_as(kind)
+    for key in keys:
+        attempt.answer(answer(key, attempt.number))
+    attempt.close()
+    return attempt
+
+
+HERE = Computation(unmask="0.2", commit="c" * 40, torch="2.13.0", device="cpu", dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unmask": "0.3"},
+        {"commit": "d" * 40},
+        {"commit": None},
+        {"diff_sha256": "e" * 64},
+        {"torch": "2.12.0"},
+        {"device": "cuda"},
+        {"dtype": "bfloat16"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_answers_of_another_kind_of_computation_are_told_apart(store: Store, change: dict[str, Any]) -> None:
+    run = store.run(identity())
+    other = msgspec.structs.replace(HERE, **change)
+    computed(run, other, "a", "b")
+    computed(run, HERE, "b", "c")
+    computed(run, None)
+    assert {key: line.text for key, line in run.answers(HERE).items()} == {"b": "0002", "c": "0002"}
+    assert {key: line.text for key, line in run.answers(other).items()} == {"a": "0001", "b": "0001"}
+    ((said, keys),) = run.answers_of_other_kinds(HERE).items()
+    assert keys == {"a", "b"}
+    assert said.startswith(next(iter(change)))
+    assert "c" * 11 not in said, "of a hash its beginning is enough"
+    assert set(run.answers()) == {"a", "b", "c"}
+
+
+def test_answers_of_older_versions_are_of_no_known_kind(store: Store) -> None:
+    run = store.run(identity())
+    computed(run, None, "a")
+    assert run.answers(HERE) == {}
+    assert run.answers_of_other_kinds(HERE) == {"what they were computed with is not on record": {"a"}}
+    assert run.dtype() is None
+
+
+def test_a_damaged_computation_is_like_no_other(store: Store) -> None:
+    run = store.run(identity())
+    attempt = computed(run, HERE, "a")
+    (attempt.folder / "computation.json").write_text("{")
+    assert run.answers(HERE) == {}
+    assert run.dtype() is None
+
+
+def test_the_first_attempt_that_answers_fixes_the_number_format(store: Store) -> None:
+    run = store.run(identity())
+    computed(run, msgspec.structs.replace(HERE, dtype="float16"))
+    assert run.dtype() is None, (
+        "an attempt that answered nothing, because memory ran out perhaps, fixes nothing"
+    )
+    computed(run, msgspec.structs.replace(HERE, dtype="bfloat16"), "a")
+    computed(run, HERE, "b")
+    assert run.dtype() == "bfloat16"
+    run.set_aside()
+    assert run.dtype() is None
 
 
 def test_a_damaged_attempt_is_named_with_how_to_go_on(store: Store) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from stub_worker import PUBLISHED
+from stub import PUBLISHED
 
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import AnyAnswer

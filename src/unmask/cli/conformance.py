@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from rich.text import Text
 
-from unmask.cli.screen import console
+from unmask.cli.screen import Screen, console
 from unmask.conformance.vectors import Vector, read_vectors
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["VectorC
     from unmask.model.device import choose_device, choose_dtype
 
     choose_dtype(dtype, choose_device(device))
-    screen = Console(stderr=True)
+    screen = Screen(stderr=True)
     bar = Progress(console=screen, transient=True, disable=not screen.is_terminal)
     with tempfile.TemporaryDirectory(prefix="unmask-conformance-") as scratch, bar:
         return [
@@ -108,9 +108,9 @@ def _show(outcomes: list["VectorCheck"], dtype: str) -> None:
         )
 
 
-def _cells(outcome: "VectorCheck", forced: bool) -> list[str]:
+def _cells(outcome: "VectorCheck", forced: bool) -> list[str | Text]:
     margin = outcome.smallest_margin
-    cells = [
+    cells: list[str | Text] = [
         outcome.vector,
         _verdict(outcome.tokens_equal),
         _verdict(outcome.steps_equal),
@@ -122,7 +122,7 @@ def _cells(outcome: "VectorCheck", forced: bool) -> list[str]:
     return [*cells, "-" if outcome.positions is None else f"{outcome.agreed}/{outcome.positions}"]
 
 
-def _verdict(equal: bool | None) -> str:
+def _verdict(equal: bool | None) -> str | Text:
     if equal is None:
         return "-"
-    return "[green]equal[/green]" if equal else "[bold red]differ[/bold red]"
+    return Text("equal", "green") if equal else Text("differ", "bold red")

@@ -88,18 +88,18 @@ def plan(
     outlook, screen = sweep.outlook, console()
     screen.print(_grid(sweep))
     if not sweep.locked:
-        screen.print(UNLOCKED.format(recipe), markup=False)
+        screen.print(UNLOCKED.format(recipe))
     standing = f": {counts(run.status for run in sweep.runs)}" if sweep.locked else ""
     screen.print(f"{counted(len(sweep.runs), 'run')}{standing}.")
     if sweep.to_do:
-        screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.", markup=False)
+        screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.")
     for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(outlook)):
-        screen.print(sentence, markup=False)
+        screen.print(sentence)
     success = sweep.opened.recipe.success
     if success is not None:
-        screen.print(f"Criterion: some candidate reaches {goal_of(success)}.", markup=False)
+        screen.print(f"Criterion: some candidate reaches {goal_of(success)}.")
     if outlook.beyond:
-        screen.print(f"[yellow]{outlook.beyond}[/]")
+        screen.print(Text(outlook.beyond, "yellow"))
     if outlook.samples_needed:
         screen.print(_samples(sweep, outlook.samples_needed))
 
@@ -255,7 +255,7 @@ def _samples(sweep: Plan, needed: int) -> str:
         ),
         default=0,
     )
-    enough = "enough" if rows >= needed else "[yellow]too few: raise the limit[/]"
+    enough = "enough" if rows >= needed else "too few: raise the limit"
     return (
         f"To tell a loss below {bound_points(success.confirm.drop)} on {success.task}, about {needed} rows are needed "
         f"(80 % power); the recipe asks {rows}: {enough}."

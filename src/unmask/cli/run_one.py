@@ -14,6 +14,7 @@ import click
 
 from unmask.errors import UnmaskError
 from unmask.launch.processes import LOG_SECONDS
+from unmask.store.files import open_to_append
 from unmask.store.redaction import clean_copy
 from unmask.store.run_folder import RunFolder
 
@@ -58,7 +59,7 @@ def run_one(folder: Path, keep_output: bool) -> None:
 
 def _redirect(log: Path) -> None:
     """Send everything that this process and its children print, without secrets, to the attempt's log."""
-    with log.open("ab") as file:
+    with open_to_append(log) as file:
         copy = clean_copy(file)
     assert copy.stdin is not None, "it was asked for"
     with copy.stdin as output:

@@ -149,7 +149,7 @@ def _length(x_LND: Tensor) -> Tensor:
 
 def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec, chat: bool = False) -> Trace:
     """Decode each prompt alone at full compute and record every denoising step."""
-    block_size = decode.resolved_block_size(engine.config.block_size)
+    block_size = engine.config.decoded(decode).block_size
     trace = Trace()
     for index, prompt in enumerate(prompts):
         watch = LayerWatch(block_size, engine.mask_token)

@@ -65,7 +65,8 @@ class SequenceState:
         self.total_steps = 0
         self.block_steps = 0
         """Full-block steps among them."""
-        self.has_block_keys = False
+        self.rule_steps = 0
+        """Steps of this sub-block as an unmasking rule counts them, idle ones included."""
         self.changed: set[int] = set()
         """Positions of the block whose token is newer than its keys."""
         self.remembered: dict[Feature, Refreshes] = {}
@@ -96,7 +97,7 @@ class SequenceState:
         if self.known_until >= self.stop:
             return Kind.COMMIT
         first_is_masked = self.known_until == self.sub_block.start
-        if self.settings.block_cache and self.has_block_keys and not first_is_masked:
+        if self.settings.block_cache and self.rule_steps and not first_is_masked:
             return Kind.SUB
         return Kind.BLOCK
 
@@ -130,7 +131,7 @@ class SequenceState:
             self.step += 1
             self.total_steps += 1
             self.block_steps += kind is Kind.BLOCK
-            self.has_block_keys = True
+            self.rule_steps += 1
             self.changed.difference_update(renewed)
 
     def write(self, position: int, token: int) -> None:
@@ -176,7 +177,6 @@ class SequenceState:
         self.blocks_done += 1
         self.step = 0
         self.block_steps = 0
-        self.has_block_keys = False
         self.changed.clear()
         self.remembered.clear()
         self.measured.clear()
@@ -187,6 +187,7 @@ class SequenceState:
         size = self.settings.sub_block_size
         first = self.start + (self.known_until - self.start) // size * size
         self.sub_block = range(first, first + size)
+        self.rule_steps = 0
 
 
 def room_for(sequences: Sequence[SequenceState]) -> tuple[int, int]:

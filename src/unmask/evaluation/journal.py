@@ -6,7 +6,7 @@ answers, with the same counted work, but they never enter a speed.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,8 +35,12 @@ class Journal:
     write: Callable[[AnyAnswer], None] = _no_write
     progress: Callable[[int, int], None] = _no_progress
     """Called with the number of requests that have their answer, and the number of all."""
+    others: Collection[str] = ()
+    """Keys of answers that earlier attempts gave by another kind of computation."""
     resumed: int = 0
     """Requests whose answer came from an earlier attempt."""
+    computed_again: int = 0
+    """Requests whose answer came from an earlier attempt by another kind of computation, and was not taken over."""
 
     def generated(self, key: str) -> GeneratedAnswer | None:
         """The earlier answer to a request."""

@@ -39,10 +39,11 @@ from unmask.evaluation.lock import file_sha256, weights_sha256
 from unmask.evaluation.proof import NOTHING, Proof, shared_work
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
-from unmask.model.token_files import TOKENIZER_FILE, read_token_files
+from unmask.model.token_files import read_token_files, tokenizer_file
 from unmask.policies.registry import policy_spec
-from unmask.policies.text import read_policy
+from unmask.policies.text import read_policy, read_rule
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
+from unmask.spec.decode import joined
 from unmask.spec.recipe import EstimatorName, OrderName
 from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
@@ -121,7 +122,8 @@ class UnmaskLM(TemplateLM):
     def tokenizer_name(self) -> str:
         """The name of the tokenizer, which holds a hash of its content."""
         folder = self._folder()
-        return f"{folder.name}-{file_sha256(folder / TOKENIZER_FILE)[:16]}"
+        file = tokenizer_file(folder)
+        return f"{folder.name}-{file_sha256(file)[:16]}" if file else folder.name
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Ids of a text. Special tokens are added unless the text is a chat, whose template writes its own."""
@@ -159,7 +161,7 @@ class UnmaskLM(TemplateLM):
             "device_type": transformer.device.type,
             "dtype": str(transformer.dtype).removeprefix("torch."),
             "layouts": transformer.layouts,
-            "decode": msgspec.to_builtins(self.decode),
+            "decode": msgspec.to_builtins(self.engine.config.decoded(self.decode)),
             "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
             "estimator": self.estimator,
             "order": self.order,
@@ -177,6 +179,7 @@ class UnmaskLM(TemplateLM):
         keys = _generation_keys(requests)
         earlier = {place: answer for place, key in enumerate(keys) if (answer := self.journal.generated(key))}
         missing = [place for place in range(len(keys)) if place not in earlier]
+        self.journal.computed_again += sum(key in self.journal.others for key in keys)
         with self.meter.phase("tokenising"):
             prompts = numbered([self._request(request) for request in requests])
         texts: list[str] = [""] * len(requests)
@@ -310,6 +313,7 @@ class UnmaskLM(TemplateLM):
 
         missing = []
         for group, key in keys.items():
+            self.journal.computed_again += len(group) * (key in self.journal.others)
             earlier = self.journal.scored(key)
             if earlier is not None:
                 self.journal.resumed += len(group)
@@ -356,9 +360,10 @@ def _as_decode_spec(decode: DecodeSpec | Mapping[str, Any] | None, settings: dic
     """Decode settings as a spec or a table, with model arguments such as threshold=0.9 put over them."""
     if "max_gen_toks" in settings:
         settings["max_new_tokens"] = settings.pop("max_gen_toks")
-    if isinstance(decode, DecodeSpec):
-        return msgspec.structs.replace(decode, **settings)
-    return build(DecodeSpec, {**(decode or {}), **settings}, "Model arguments")
+    if isinstance(settings.get("rule"), str):
+        settings["rule"] = msgspec.to_builtins(read_rule(settings["rule"]))
+    given = msgspec.to_builtins(decode) if isinstance(decode, DecodeSpec) else decode or {}
+    return build(DecodeSpec, joined(given, settings), "Model arguments")
 
 
 def _as_policy(policy: AnyPolicySpec | Mapping[str, Any] | str | None) -> AnyPolicySpec | None:

@@ -17,8 +17,10 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin_model, tasks_of
 from unmask.evaluation.task_files import check_names
-from unmask.model.config import read_config
+from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
+from unmask.model.token_files import mask_token_of
+from unmask.reading import open_plain, parse_json, read_plain
 from unmask.spec.lock import Lock, as_text
 from unmask.store.files import write_atomically
 
@@ -64,6 +66,8 @@ def lock_of(
         files={file.name: file_sha256(file) for file in files},
         shape=asdict(config.shape),
         block_size=config.block_size,
+        family=config.family.name,
+        mask_token_id=_mask_token(config, folder),
         datasets=datasets or {},
         members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},
         tasks=rows_sha256(loaded),
@@ -71,6 +75,13 @@ def lock_of(
         versions={task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)},
         lm_eval=version("lm_eval"),
     )
+
+
+def _mask_token(config: ModelConfig, folder: Path) -> int | None:
+    """The checkpoint's own; None where it names none, so that a recipe must."""
+    with suppress(UnmaskError):
+        return mask_token_of(config, folder)
+    return None
 
 
 def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
@@ -103,7 +114,7 @@ def _rows_sha256(task: Any) -> str:
 def file_sha256(file: Path) -> str:
     """The hash of one file's content."""
     total = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_plain(file) as stream:
         while chunk := stream.read(CHUNK):
             total.update(chunk)
     return total.hexdigest()
@@ -141,7 +152,7 @@ def _key(file: Path) -> str:
 
 def _read_hashes(memory: Path) -> dict[str, str]:
     try:
-        content = json.loads(memory.read_text(encoding="utf-8"))
+        content = parse_json(read_plain(memory))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -39,7 +39,7 @@ def make_recordings(wanted: Iterable[tuple[RunFolder, list[str]]], largest: int 
         missing = [sample for sample in samples if run.recording(sample) is None]
         if not missing:
             continue
-        key = canonical([run.worker.checkpoint, run.identity.get("dtype"), run.worker.device])
+        key = canonical([run.worker.checkpoint, _dtype(run), run.worker.device])
         name = key.decode()
         if name not in engines:
             engines[name] = _engine(run, largest)
@@ -104,7 +104,13 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
     if lock.weights != identity.get("weights") or changed:
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
-    return load(folder, worker.device, identity.get("dtype"), identity.get("mask_token_id"))
+    return load(folder, worker.device, _dtype(run), identity.get("mask_token_id"))
+
+
+def _dtype(run: RunFolder) -> str | None:
+    """The number format that the result was computed in, whoever chose it."""
+    result = run.result()
+    return run.identity.get("dtype") or (result.environment.dtype if result else None)
 
 
 # One decoding, step by step, as plain data.
@@ -115,14 +121,14 @@ def record_decoding(
 ) -> dict[str, Any]:
     """Decode one prompt and describe every step; positions count from the prompt's start."""
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
-    block = spec.resolved_block_size(engine.config.block_size)
-    steps = _Steps(len(prompt), block, spec.sub_block_size)
+    spec = engine.config.decoded(spec)
+    steps = _Steps(len(prompt), spec.block_size, spec.sub_block_size)
     events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
     (answer,) = collect(events)
     texts = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
-        "block_size": block,
+        "block_size": spec.block_size,
         "sub_block_size": spec.sub_block_size,
         "layers": engine.config.num_layers,
         "threshold": spec.threshold,

@@ -153,6 +153,7 @@ def result_of(evaluation: Evaluation, lm: UnmaskLM, task: str, metric: str | Non
             tokens=sum(tokens for tokens, _ in details),
             truncated=sum(finish in ("length", "context") for _, finish in details),
             resumed=lm.journal.resumed,
+            computed_again=lm.journal.computed_again,
         ),
         speed=msgspec.convert(document["speed"], Totals),
         model=msgspec.convert(document["model"], Model),

@@ -26,9 +26,10 @@ from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import Lock, read_lock
+from unmask.spec.rule import rule_spec
 from unmask.spec.sweep import revision_change
 from unmask.store.attempt import AnyAnswer, Attempt
-from unmask.store.environment import environment
+from unmask.store.environment import computation, environment
 from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
 from unmask.store.run_folder import RunFolder, WorkerSettings
@@ -63,16 +64,18 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
         engine = load(
             worker.checkpoint,
             worker.device,
-            identity["dtype"],
+            identity["dtype"] or run.dtype(),
             identity["mask_token_id"],
             lock.revision,
         )
+    transformer = engine.transformer
+    dtype = str(transformer.dtype).removeprefix("torch.")
+    attempt.compute_as(computation(device=transformer.device.type, dtype=dtype))
     result: AnyResult = (
         _timing(identity, engine, loaded, attempt)
         if identity["kind"] == "timing"
         else _accuracy(identity, worker, engine, loaded, attempt, run, meter)
     )
-    transformer = engine.transformer
     return msgspec.structs.replace(
         result,
         id=run.id,
@@ -82,7 +85,7 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment(
             device=str(transformer.device),
-            dtype=str(transformer.dtype).removeprefix("torch."),
+            dtype=dtype,
             threads=torch.get_num_threads(),
             batch_size=identity.get("batch_size", worker.batch_size),
             seed=(identity.get("decode") or {}).get("seed"),
@@ -93,14 +96,17 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
 
 
 def _check_code(identity: dict[str, Any]) -> None:
-    """Refuse a policy whose code or trace is not the one that the run was planned with."""
+    """Refuse a policy or rule whose code or trace is not the one that the run was planned with."""
     for settings in identity.get("configurations", {"": identity}).values():
-        for name, value in policy_spec(settings["policy"]).depends_on().items():
-            if settings.get(name) != value:
-                raise UnmaskError(
-                    f"The policy {settings['policy']} was edited since this run was planned ({name} differs); run the "
-                    "recipe again, which makes a new run of it."
-                )
+        rule = settings["decode"].get("rule")
+        parts = [("policy", policy_spec(settings["policy"]))] + ([("rule", rule_spec(rule))] if rule else [])
+        for noun, spec in parts:
+            for name, value in spec.depends_on().items():
+                if settings.get(name) != value:
+                    raise UnmaskError(
+                        f"The {noun} {msgspec.to_builtins(spec)} was edited since this run was planned ({name} "
+                        "differs); run the recipe again, which makes a new run of it."
+                    )
 
 
 def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Loaded:
@@ -143,11 +149,6 @@ def _accuracy(
     meter: Meter,
 ) -> AccuracyResult:
     task = identity["task"]
-
-    def keep(answer: AnyAnswer) -> None:
-        attempt.answer(answer)
-        attempt.flush()
-
     lm = UnmaskLM(
         engine=engine,
         policy=policy_spec(identity["policy"]),
@@ -156,11 +157,26 @@ def _accuracy(
         order=task["order"],
         batch_size=worker.batch_size,
         meter=meter,
-        journal=Journal(run.answers(), keep, attempt.progress),
+        journal=_journal(run, attempt),
     )
     evaluation = evaluate(lm, loaded, _options(task, identity["generation"]))
     attempt.write_samples(samples_of(evaluation, lm, task["metric"]))
     return result_of(evaluation, lm, task["name"], task["metric"])
+
+
+def _journal(run: RunFolder, attempt: Attempt) -> Journal:
+    """The answers that this attempt takes over: those of earlier attempts that were computed in the same way."""
+    kind = attempt.computation()
+    assert kind is not None, "it is written when the model is loaded"
+    others = run.answers_of_other_kinds(kind)
+    for change, keys in others.items():
+        print(f"Answers of another kind of computation ({change}) are not taken over: {len(keys)}.")
+
+    def keep(answer: AnyAnswer) -> None:
+        attempt.answer(answer)
+        attempt.flush()
+
+    return Journal(run.answers(kind), keep, attempt.progress, frozenset().union(*others.values()))
 
 
 def _timing(identity: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt) -> TimingResult:

@@ -30,8 +30,8 @@ from unmask.lab.planning import (
 )
 from unmask.lab.recipes import Message
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
-from unmask.launch.slurm import submit
-from unmask.spec.sweep import PlannedRun, task_label
+from unmask.launch.slurm import note_on_dtype, submit
+from unmask.spec.sweep import PlannedRun
 from unmask.store.experiments import AnnouncedJobs, submitting
 from unmask.store.index import IndexRecord, listing
 from unmask.store.run_folder import RunFolder
@@ -108,26 +108,19 @@ class SweepOutcome:
 
         A run without a result, or with a retracted one, has a state only.
         """
-        from unmask.report.gather import task_parts
-        from unmask.report.tables import brief_table
+        from unmask.lab.outcomes import result_rows
 
-        titles, lines = brief_table(task_parts(self.store, self.experiment))
-        titles = titles or ["Configuration"]
-        rows = []
-        for planned, status in ((run.planned, run.status) for run in self.runs):
-            if planned.kind == "accuracy":
-                blank = [planned.configuration, *("" for _ in titles[1:])]
-                cells = lines.get((planned.task, planned.limit, planned.configuration), blank)
-                task = task_label(planned.task, planned.limit)
-                rows.append({"Task": task, **dict(zip(titles, cells, strict=True)), "State": status})
-        return rows
+        accuracy = [run for run in self.runs if run.planned.kind == "accuracy"]
+        planned = [
+            (run.planned.task, run.planned.limit, run.planned.configuration, run.status) for run in accuracy
+        ]
+        return result_rows(self.store, self.experiment, planned)
 
     def table_note(self) -> str:
         """At which level the intervals of the table hold; empty without intervals."""
-        from unmask.report.gather import task_parts
-        from unmask.report.tables import levels_note
+        from unmask.lab.outcomes import levels_of
 
-        return levels_note(task_parts(self.store, self.experiment))
+        return levels_of(self.store, self.experiment)
 
     def predicted_and_actual(self) -> tuple[float, float] | None:
         """Seconds forecast and seconds taken of the runs that were executed whole now; None without a forecast."""
@@ -207,6 +200,8 @@ class _Execution:
 
     def events(self) -> Events:
         """Everything from the canary to the last run."""
+        if self._on == "slurm" and (self._plan.to_do or self._canary is not None):
+            yield from map(Message, filter(None, [note_on_dtype(self._plan.opened.recipe)]))
         if self._canary is not None:
             yield from self._try_canary(self._canary)
             self._plan = self._plan.again()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.errors import UnmaskError
 from unmask.launch.local import RESULT, WorkerCommand
 from unmask.spec import build
-from unmask.spec.recipe import ResourcesSpec
+from unmask.spec.recipe import Recipe, ResourcesSpec
 from unmask.store.redaction import public_environment, redacted
 
 if TYPE_CHECKING:
@@ -31,6 +31,14 @@ OURS = ("array", "error", "open-mode", "output", "signal", "wrap")
 """Options of sbatch that Unmask sets itself."""
 LARGEST_ARRAY = 1001
 """SLURM's own default, where the cluster does not tell."""
+GPU_OPTIONS = {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}
+"""Options of sbatch that ask for GPUs."""
+GPU_FORMATS = {
+    "bfloat16": r"ada|blackwell|pro6000|rtx[345]0[1-9]0|l4|l40s?|[hb][12]00|a(?:2|10g?|16|30|40|100|800|[456][05]00)",
+    "float16": r"v100|titanv|titanrtx|t4|rtx20[678]0|rtx[34568]000|gtx16[56]0",
+    "float32": r"p100|p40|p4|gtx10[5678]0|titanx|k80|m40",
+}
+"""Names of GPUs by what they compute fast: Ampere and later, Volta and Turing (no bfloat16), and what came before."""
 MOST_RESTARTS = 50
 """Time limits a run may meet before it is taken for one that gets nowhere."""
 
@@ -226,6 +234,40 @@ def sbatch_options(resources: ResourcesSpec) -> dict[str, Any]:
         **{_option(name): value for name, value in resources.sbatch.items()},
     }
     return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def asks_for_gpus(resources: ResourcesSpec) -> bool:
+    """Whether jobs get GPUs, by whatever option."""
+    named = {_option(name) for name, value in resources.sbatch.items() if "gpu" in f"{name}={value}"}
+    return bool(resources.gpus or named & GPU_OPTIONS)
+
+
+def suiting_dtype(gpu_type: str) -> str | None:
+    """The number format that a type of GPU computes fast, by the cluster's name for it; None for unknown names."""
+    name = re.sub(r"nvidia|geforce|tesla|quadro|[^a-z0-9]", "", gpu_type.lower())
+    return next((dtype for dtype, pattern in GPU_FORMATS.items() if re.search(pattern, name)), None)
+
+
+def note_on_dtype(recipe: Recipe) -> str | None:
+    """Refuse to leave the number format to the GPU that a run happens to get; a sentence where it is slow there.
+
+    Without GPUs every worker takes float32, so nothing need be named.
+    """
+    kind, dtype = recipe.resources.gpu_type, recipe.model.dtype
+    suiting = suiting_dtype(kind) if kind else None
+    if dtype is None and asks_for_gpus(recipe.resources):
+        advice = (
+            'dtype = "bfloat16" (Ampere and later), or "float16" (Volta and Turing, which have no bfloat16)'
+        )
+        if suiting:
+            advice = f'dtype = "{suiting}", which suits {kind}'
+        raise UnmaskError(
+            f"{recipe.name} names no number format, so every run would take one that suits the GPU it happens to get; "
+            f"add to [model]: {advice}."
+        )
+    if dtype == "bfloat16" and suiting not in (None, dtype):
+        return f"{kind} has no bfloat16, so that format is slow there; {suiting} suits it."
+    return None
 
 
 def warning_seconds(resources: ResourcesSpec) -> int:

@@ -17,7 +17,7 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config, read_json
 from unmask.model.network import LAYER
-from unmask.model.token_files import TOKENIZER_FILE
+from unmask.model.token_files import tokenizer_file
 from unmask.reading import is_inside, open_plain
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Checkpoint:
     @property
     def has_tokenizer(self) -> bool:
         """Whether text can be read and written; token ids always can."""
-        return (self.folder / TOKENIZER_FILE).is_file()
+        return tokenizer_file(self.folder) is not None
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":

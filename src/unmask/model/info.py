@@ -15,7 +15,7 @@ from unmask.model.memory import (
     packing_bytes,
     weight_bytes,
 )
-from unmask.model.token_files import TOKENIZER_FILE, mask_token_of
+from unmask.model.token_files import mask_token_of, tokenizer_file
 from unmask.model.tokenizer import Tokenizer
 from unmask.spec.published import PublishedCheckpoint
 
@@ -105,7 +105,7 @@ def _architecture(path: str, config: ModelConfig) -> dict[str, Any]:
 
 
 def _text_side(folder: Path) -> dict[str, Any]:
-    if not (folder / TOKENIZER_FILE).is_file():
+    if tokenizer_file(folder) is None:
         return {"tokenizer": False, "chat_template": False}
     return {"tokenizer": True, "chat_template": Tokenizer.from_folder(folder).has_chat_template}
 

@@ -17,8 +17,10 @@ CONFIG_FILE = "tokenizer_config.json"
 ADDED_FILE = "added_tokens.json"
 ROLES_FILE = "special_tokens_map.json"
 
-MASK_TEXT = "|<MASK>|"
-"""The mask token of checkpoints whose tokenizer_config.json names none."""
+VOCABULARY_FILE, MERGES_FILE = "vocab.json", "merges.txt"
+"""What a folder without tokenizer.json has instead."""
+MASK_TEXTS = ("|<MASK>|", "<|MASK|>", "<MASK>")
+"""Mask tokens of checkpoints whose tokenizer_config.json names none, or one that there is not."""
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -50,7 +52,15 @@ class TokenFiles:
     def mask_texts(self) -> tuple[str, ...]:
         """Texts that may be the mask token, the likeliest first."""
         named = self.roles.get("mask_token")
-        return (named, MASK_TEXT) if named else (MASK_TEXT,)
+        return (named, *MASK_TEXTS) if named else MASK_TEXTS
+
+
+def tokenizer_file(folder: Path) -> Path | None:
+    """The file that holds a folder's vocabulary; None where text can be neither read nor written."""
+    stored, vocabulary = folder / TOKENIZER_FILE, folder / VOCABULARY_FILE
+    if stored.is_file():
+        return stored
+    return vocabulary if vocabulary.is_file() and (folder / MERGES_FILE).is_file() else None
 
 
 def read_token_files(folder: Path) -> TokenFiles:

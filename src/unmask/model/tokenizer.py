@@ -4,16 +4,30 @@ Knows the `tokenizers` library and joins what the folder's files say; it does no
 works on ids alone.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from unmask.errors import UnmaskError
 from unmask.model.chat_template import ChatTemplate, Message, read_chat_template
-from unmask.model.token_files import TOKENIZER_FILE, AddedTokenEntry, TokenFiles, read_token_files
+from unmask.model.token_files import (
+    MERGES_FILE,
+    TOKENIZER_FILE,
+    AddedTokenEntry,
+    TokenFiles,
+    read_token_files,
+    tokenizer_file,
+)
 from unmask.reading import MOST_BYTES, read_plain_text
+
+QWEN2_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""What a text is cut into before merging."""
 
 
 class Tokenizer:
@@ -29,9 +43,9 @@ class Tokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
-        """Load tokenizer.json and the files beside it."""
-        backend = _read_backend(folder / TOKENIZER_FILE)
+        """Load tokenizer.json, or Qwen2's vocabulary and merges, and the files beside it."""
         files = read_token_files(folder)
+        backend = _read_backend(folder, files)
         _add_tokens(backend, files, folder)
         source = read_chat_template(folder, files.config)
         template = ChatTemplate(source, files.roles, f"the chat template of {folder}") if source else None
@@ -85,14 +99,17 @@ class Tokenizer:
         )
 
 
-def _read_backend(file: Path) -> Backend:
-    if not file.is_file():
+def _read_backend(folder: Path, files: TokenFiles) -> Backend:
+    file = tokenizer_file(folder)
+    is_stored = file is not None and file.name == TOKENIZER_FILE
+    kind = str(files.config.get("tokenizer_class")).removesuffix("Fast")
+    if file is None or not (is_stored or kind == "Qwen2Tokenizer"):
         raise UnmaskError(
-            f"{file.parent} has no {file.name}, so text can be neither encoded nor decoded; "
+            f"{folder} has no {TOKENIZER_FILE}, so text can be neither encoded nor decoded; "
             "give prompts as token ids, or copy the original checkpoint's tokenizer files into the folder."
         )
     try:
-        backend = Backend.from_str(read_plain_text(file, MOST_BYTES))
+        backend = _stored_backend(file) if is_stored else _qwen2_backend(file)
     except (
         BaseException
     ) as error:  # the library raises nothing more specific, and a panic of it is no Exception
@@ -105,6 +122,27 @@ def _read_backend(file: Path) -> Backend:
     # Settings left over from training would cut or pad prompts silently.
     backend.no_truncation()
     backend.no_padding()
+    return backend
+
+
+def _stored_backend(file: Path) -> Backend:
+    return Backend.from_str(read_plain_text(file, MOST_BYTES))
+
+
+def _qwen2_backend(file: Path) -> Backend:
+    """The tokenizer that Qwen2's vocabulary and merges belong to."""
+    vocabulary = json.loads(read_plain_text(file, MOST_BYTES))
+    lines = read_plain_text(file.with_name(MERGES_FILE), MOST_BYTES).split("\n")
+    pairs = (line.split(" ") for line in lines if line and not line.startswith("#version"))
+    backend = Backend(models.BPE(vocab=vocabulary, merges=[(left, right) for left, right in pairs]))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
     return backend
 
 

@@ -33,7 +33,7 @@ from unmask.report.document import AttemptSpan, Document, ExperimentPart, TableL
 from unmask.spec.recipe import Gained, SuccessSpec
 from unmask.spec.sweep import task_label
 from unmask.store import Attempt, RunFolder, Store
-from unmask.store.experiments import Experiment, Member, read_experiment
+from unmask.store.experiments import Experiment, Member, experiment_of
 from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
@@ -67,9 +67,7 @@ def task_parts(store: Store, name: str) -> list[TaskPart]:
 
 def _own(store: Store, name: str) -> ExperimentPart:
     table = experiment_table(store, name)
-    written = read_experiment(store, name)
-    if written is None:
-        raise UnmaskError(f"There is no experiment {name!r} in {store.root}.")
+    written = experiment_of(store, name)
     recipe = planned_recipe(written)
     return _part(
         table,
@@ -214,6 +212,7 @@ def runs_of(store: Store, experiment: Experiment) -> Iterator[dict[str, Any]]:
             "finished": (result.finished if result else None) or "",
             "answers": (answers.sha256 or "")[:12],
             "resumed": answers.resumed or 0,
+            "computed_again": answers.computed_again or 0,
         }
 
 
@@ -230,7 +229,7 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
     elif failure is not None:
         state, stop, note = "failed", _seconds(failure.time), failure.reason
     else:
-        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), ""
+        state, stop, note = _unfinished(run, attempt), attempt.last_beat(), _other_kind(run, attempt, result)
     if start is None:
         return None
     return AttemptSpan(
@@ -243,6 +242,14 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
         stop=max(start, stop if stop is not None else start),
         note=note,
     )
+
+
+def _other_kind(run: RunFolder, attempt: Attempt, result: AnyResult | None) -> str:
+    """Why the result holds none of an attempt's answers, where it was computed in another way."""
+    mine = attempt.computation()
+    last = run.attempt(result.attempt).computation() if result and result.attempt else None
+    change = mine.change_to(last) if mine and last else ""
+    return f"not taken over: {change}" if change else ""
 
 
 def _unfinished(run: RunFolder, attempt: Attempt) -> str:

@@ -20,10 +20,12 @@ import msgspec
 
 from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain_text
 from unmask.store.files import (
     append_durably,
     canonical,
     make_folder,
+    open_to_append,
     read_lines,
     read_struct,
     write_atomically,
@@ -36,6 +38,10 @@ from unmask.store.result import Number, SharedWork
 BUFFERED_LINES = 256
 """Answers that are held back at most when nobody flushes."""
 BEAT_SECONDS = 20.0
+MOST_PROGRESS = 100
+"""Bytes of the file `progress`: two numbers."""
+HASH, SHORT = 40, 10
+"""Digits of a hash, and how many of them are shown."""
 NO_MEMORY = "The machine has not enough memory; lower batch_size or ask for more."
 
 
@@ -59,6 +65,34 @@ class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
         if self.slurm.get("array_job"):
             return f"{self.slurm['array_job']}_{self.slurm.get('array_task')}"
         return self.slurm.get("job")
+
+
+class Computation(msgspec.Struct, frozen=True, kw_only=True):
+    """computation.json: the kind of computation that an attempt's answers come from, written when the model is loaded.
+
+    Answers of two kinds are never put into one result: they may differ in their last digits.
+    """
+
+    schema: int = 1
+    """Version of the meaning of these fields."""
+    unmask: str | None = None
+    """Version of Unmask."""
+    commit: str | None = None
+    """Commit of the checkout that the code belongs to; null for an installed package."""
+    diff_sha256: str | None = None
+    """Digest of the difference from that commit; null where there is none."""
+    torch: str | None = None
+    """Version of torch."""
+    device: str | None = None
+    """Kind of device, such as cpu or cuda."""
+    dtype: str | None = None
+    """Number format of weights and activations."""
+
+    def change_to(self, other: "Computation") -> str:
+        """In what another kind differs, such as `dtype float16 -> bfloat16`; empty where it is the same kind."""
+        before, after = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
+        changes = [name for name in after if before[name] != after[name]]
+        return ", ".join(f"{name} {_short(before[name])} -> {_short(after[name])}" for name in changes)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +216,7 @@ class Attempt:
         path = self.folder / "answers.jsonl"
         if self._stream is None:
             try:
-                self._stream = path.open("ab", buffering=0)
+                self._stream = open_to_append(path)
             except OSError as error:
                 raise UnmaskError(f"{path} cannot be written ({error.strerror}).") from error
         append_durably(self._stream, path, b"".join(self._waiting))
@@ -243,6 +277,10 @@ class Attempt:
         finally:
             self.close()
 
+    def compute_as(self, computation: Computation) -> None:
+        """Say what kind of computation the answers come from, before the first of them."""
+        write_atomically(self.folder / "computation.json", canonical(computation) + b"\n")
+
     def write_samples(self, samples: Iterable[Sample]) -> None:
         """Write every sample with its metrics, whole at the end, holding one at a time."""
         write_chunks(self.samples_file, (canonical(sample) + b"\n" for sample in samples))
@@ -275,6 +313,13 @@ class Attempt:
         except UnmaskError:
             return AttemptRecord()
 
+    def computation(self) -> Computation | None:
+        """computation.json, which is like no other where it is damaged; None before the model was loaded."""
+        try:
+            return read_struct(self.folder / "computation.json", Computation, "")
+        except UnmaskError:
+            return Computation()
+
     def failure(self) -> Failure | None:
         """failure.json, if the attempt has failed."""
         try:
@@ -285,7 +330,7 @@ class Attempt:
     def reached(self) -> tuple[int, int] | None:
         """Answers given and answers wanted, as the file `progress` says."""
         try:
-            done, total = (self.folder / "progress").read_text(encoding="ascii").split()
+            done, total = read_plain_text(self.folder / "progress", MOST_PROGRESS).split()
             return int(done), int(total)
         except (OSError, ValueError):
             return None
@@ -328,6 +373,11 @@ def attempts_in(folder: Path) -> list[Attempt]:
     except OSError:
         return []
     return [Attempt(folder / name) for name in sorted(names, key=int)]
+
+
+def _short(value: str | int | None) -> str:
+    text = "unknown" if value is None else str(value)
+    return text[:SHORT] if len(text) >= HASH else text
 
 
 def _rename(prepared: Path, target: Path) -> bool:

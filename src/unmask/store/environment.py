@@ -13,10 +13,12 @@ import platform
 import socket
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from unmask.store.attempt import Computation
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Environment, Gpu
@@ -46,7 +48,7 @@ def environment(
 ) -> Environment:
     """Everything about this process that a reader of its result may want to know."""
     return Environment(
-        **git_state(CODE),
+        **own_code(),
         packages=_packages(),
         python=platform.python_version(),
         system=platform.platform(),
@@ -65,6 +67,25 @@ def environment(
         batch_size=batch_size,
         layouts=layouts or {},
     )
+
+
+def computation(*, device: str, dtype: str) -> Computation:
+    """The kind of computation that this process does, of which only torch knows device and number format."""
+    versions, code = _packages(), own_code()
+    return Computation(
+        unmask=versions.get("unmask"),
+        commit=code["commit"],
+        diff_sha256=code["diff_sha256"],
+        torch=versions.get("torch"),
+        device=device,
+        dtype=dtype,
+    )
+
+
+@cache
+def own_code() -> dict[str, Any]:
+    """The state of the package's own folder when this process first asked: code that is edited later is not loaded."""
+    return git_state(CODE)
 
 
 def gpus() -> list[Gpu]:

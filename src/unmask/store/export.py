@@ -43,6 +43,7 @@ COLUMNS: dict[str, type] = {
     "answers_sha256": str,
     "reuse_generation": float,
     "reuse_scoring": float,
+    "sandbox": str,
     "tokens_per_second": float,
     "requests_per_second": float,
     "speedup": float,
@@ -63,6 +64,9 @@ COLUMNS: dict[str, type] = {
     "retracted": str,
 }
 """Columns of a table and their types; a speed is given for timing runs only."""
+
+FORMULA = ("=", "+", "-", "@", "\t", "\n")
+"""With what a cell begins that a spreadsheet computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,17 @@ def to_csv(labelled: Iterable[Labelled], path: Path) -> int:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     _write(path, text.getvalue().encode())
     return len(rows)
+
+
+def _cell(value: Any) -> Any:
+    """Text that a spreadsheet would compute gets an apostrophe in front, which it takes as the mark of a text."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", "\n")  # the csv module does not quote a carriage return
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def to_parquet(labelled: Iterable[Labelled], path: Path) -> int:
@@ -161,6 +173,7 @@ def _accuracy_row(item: Labelled) -> dict[str, Any]:
         "answers_sha256": answers.sha256,
         "reuse_generation": fractions.get("generation"),
         "reuse_scoring": fractions.get("scoring"),
+        "sandbox": record.sandbox,
         "policy": _json(record.policy),
         "decode": _json(record.decode),
     }

@@ -18,6 +18,7 @@ from unmask.store.result import (
     AccuracyResult,
     Answers,
     AnyResult,
+    AttemptNumber,
     MeasuredSpeedup,
     Number,
     TimedConfiguration,
@@ -25,7 +26,7 @@ from unmask.store.result import (
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised when records change their layout: older indexes are then made anew."""
 MOST_INDEX = 1 << 30
 """Bytes of an index that is read; a larger one would be that of a million runs."""
@@ -66,6 +67,7 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     answers: Answers = Answers()
     effect: dict[str, IndexedEffect] = {}
     """By path: generation, scoring."""
+    sandbox: str | None = None
     control: str | None = None
     timings: dict[str, IndexedTiming] = {}
     """By configuration; empty for accuracy runs."""
@@ -81,7 +83,7 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     dtype: str | None = None
     finished: str | None = None
     seconds: Number | None = None
-    attempt: str | None = None
+    attempt: AttemptNumber | None = None
     retraction: str | None = None
     """The reason, where the result was retracted."""
 
@@ -206,6 +208,7 @@ def index_record(folder: str, result: AnyResult, retraction: str | None = None) 
             path: IndexedEffect(reuse_fraction=effect.reuse_fraction, inactive=effect.inactive)
             for path, effect in result.effect.items()
         },
+        sandbox=result.sandbox or None,
         **shared,
     )
 

@@ -6,7 +6,7 @@ when the meaning of a field changes. Names inside an identity are hashed and nev
 is not known here.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,6 +14,8 @@ SCHEMA = 1
 """Of result.json."""
 Number = int | float
 """A number of a JSON file, kept as it was written: as a mere `float`, 1 would come back as 1.0."""
+AttemptNumber = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,9}\Z")]
+"""Names a folder below `attempts`, and nothing outside of it."""
 PathName = Literal["generation", "scoring"]
 """How a task asks the model: for answers, or for the log likelihoods of given ones."""
 
@@ -102,6 +104,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     """Answers that ended by a limit of length or by the end of the context."""
     resumed: int | None = None
     """Answers taken over from an earlier attempt; with any of them the clocks of this run mean nothing."""
+    computed_again: int | msgspec.UnsetType = msgspec.UNSET
+    """Answers that an earlier attempt gave by another kind of computation; absent in results from before such were."""
 
 
 class Subtask(msgspec.Struct, frozen=True, kw_only=True):
@@ -359,7 +363,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Id of the run: the hash of its identity."""
     identity: dict[str, Any] = {}
     """Everything the result depends on, as it was planned; its names are hashed and never change."""
-    attempt: str | None = None
+    attempt: AttemptNumber | None = None
     """Number of the attempt that computed the result."""
     task: str
     """Task or group of tasks, as the recipe names it."""

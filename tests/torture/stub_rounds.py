@@ -1,11 +1,14 @@
-"""Kinds of torture with a stub instead of a model: everything that writes is the real store and the real pool.
+"""Rounds of torture with a stub instead of a model: everything that writes is the real store and the real pool.
 
-Every function is one round in a folder of its own; it draws from `luck` only, so that a round can be repeated.
+Every round has a folder of its own and draws from `luck` only, so that it can be repeated. `kills` says how many kills,
+or faults, it is to have.
 """
 
 import errno
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,26 +20,15 @@ from pathlib import Path
 
 import msgspec
 import psutil
-from disturbance import (
-    DEFECT,
-    DONE,
-    Outcome,
-    at_operation,
-    end,
-    fail_with,
-    in_child,
-    kill,
-    killed_after,
-    refuse_links,
-    start,
-)
-from stub_worker import identity, result_of, samples_of, work_in
+import stub
+from stub import DEFECT, DONE, Outcome, acknowledge, in_child, work_in
 from watch import BrokenPromiseError, Watch
 
-from unmask.store import Store
+from unmask.store import Store, publish_once
+from unmask.store.experiments import AnnouncedJobs, Member, read_experiment, read_jobs, write_experiment
+from unmask.store.state import state_of
 from unmask.store.store import run_id
 
-SWEEP = Path(__file__).with_name("stub_sweep.py")
 ITEMS, RUNS = 12, 4
 LIMIT = 120.0
 """Seconds after which something that should end counts as hanging."""
@@ -56,9 +48,9 @@ def calm(runs: int, items: int) -> dict[str, object]:
     """What an undisturbed sweep of stubs ends in; known without running it."""
     found = {}
     for seed in range(runs):
-        run = run_id(identity(seed, items))
-        samples = samples_of(run, items)
-        fields = msgspec.to_builtins(result_of(run, None, samples))
+        run = run_id(stub.identity(seed, items))
+        samples = stub.samples_of(run, items)
+        fields = msgspec.to_builtins(stub.result_of(run, None, samples))
         fields["answers"].pop("resumed", None)
         found[run] = {**fields, "samples": list(map(msgspec.to_builtins, samples))}
     return found
@@ -88,7 +80,7 @@ def operations(luck: random.Random, folder: Path, kills: int, counts: Counter[st
 
         def work(root: Path = root, number: int = number, seed: int = seeds) -> None:
             random.seed(number)
-            at_operation(root, number, kill)
+            stub.at_operation(root, number, stub.kill)
             work_in(root, seed, ITEMS)
 
         ended = in_child(work, folder / "report")
@@ -107,7 +99,7 @@ def moments(luck: random.Random, folder: Path, kills: int, counts: Counter[str])
     items, seeds = 60, 0
     while kills > 0:
         work = partial(work_in, watch.store.root, seeds, items)
-        ended = killed_after(work, luck.uniform(0, 0.06), folder / "report")
+        ended = stub.killed_after(work, luck.uniform(0, 0.06), folder / "report")
         _must_be_quiet(ended)
         kills -= ended.killed
         counts["kills"] += ended.killed
@@ -179,7 +171,7 @@ def faults(luck: random.Random, folder: Path, kills: int, counts: Counter[str]) 
             last: int = sys.maxsize if lasting else number,
             seed: int = seeds,
         ) -> None:
-            at_operation(root, number, fail_with(refusal), last)
+            stub.at_operation(root, number, stub.fail_with(refusal), last)
             work_in(root, seed, ITEMS)
 
         ended = in_child(work, folder / "report")
@@ -202,7 +194,7 @@ def links(luck: random.Random, folder: Path, kills: int, counts: Counter[str]) -
     store = watch.store
 
     def work() -> None:
-        refuse_links(refusal, made)
+        stub.refuse_links(refusal, made)
         for seed in range(RUNS):
             work_in(store.root, seed, ITEMS)
 
@@ -255,8 +247,8 @@ def _children(parent: int) -> list[psutil.Process]:
 
 def _together(works: list[Callable[[], None]], folder: Path, allow_sentences: bool) -> list[Outcome]:
     reports = [folder / f"report{number}" for number in range(len(works))]
-    children = [start(work, report) for work, report in zip(works, reports, strict=True)]
-    ended = [end(child, report) for child, report in zip(children, reports, strict=True)]
+    children = [stub.start(work, report) for work, report in zip(works, reports, strict=True)]
+    ended = [stub.end(child, report) for child, report in zip(children, reports, strict=True)]
     for each in ended:
         _must_be_quiet(each)
         if each.code != DONE and not allow_sentences:
@@ -265,7 +257,7 @@ def _together(works: list[Callable[[], None]], folder: Path, allow_sentences: bo
 
 
 def _start_sweep(store: Path, items: int) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, str(SWEEP), str(store), str(RUNS), str(items)]
+    command = [sys.executable, stub.__file__, "sweep", str(store), str(RUNS), str(items)]
     return subprocess.Popen(command, start_new_session=True)
 
 
@@ -279,3 +271,148 @@ def note(watch: Watch, counts: Counter[str]) -> None:
     counts["looks at the store"] += watch.checks
     counts["results"] += len(list(watch.store.runs()))
     counts["hidden files left"] += watch.left_behind()
+
+
+# Files with several writers.
+
+WRITERS, TURNS = 3, 6
+NAME = "torture"
+TEXT = 'name = "torture"\n'
+
+
+def writers(luck: random.Random, folder: Path, kills: int, counts: Counter[str]) -> None:
+    """Writers at once, some of which are killed at a file operation; in a part of the rounds without hard links."""
+    watch = watched(folder)
+    store, linkless = watch.store, luck.random() < 0.4
+    turn = 0
+    while kills > 0:
+        children = []
+        for writer in range(WRITERS):
+            dies_at = int(3 ** luck.uniform(0, 4.4)) if luck.random() < 0.7 else None
+            work = partial(_write, store, f"{turn}.{writer}", turn, dies_at, linkless)
+            report = folder / f"report{writer}"
+            children.append((stub.start(work, report), report))
+        for child, report in children:
+            ended = stub.end(child, report)
+            if ended.code not in (DONE, -9):
+                raise BrokenPromiseError(f"a writer failed: {ended.text}")
+            kills -= ended.killed
+            counts["kills"] += ended.killed
+        turn += 1
+        _check_writers(store, folder / "acknowledged", counts)
+    last = in_child(partial(_write, store, f"{turn}.last", turn, None, linkless), folder / "report")
+    if last.code != DONE:
+        raise BrokenPromiseError(f"an undisturbed writer failed: {last.text}")
+    _check_writers(store, folder / "acknowledged", counts)
+
+
+def _write(store: Store, writer: str, turn: int, dies_at: int | None, linkless: bool) -> None:
+    """What one writer does, by turns with the others."""
+    random.seed(writer)
+    if linkless:
+        stub.refuse_links(errno.EPERM)
+    if dies_at is not None:
+        stub.at_operation(store.root, dies_at, stub.kill)
+    for number in range(TURNS):
+        key = f"{writer}.{number}"
+        announced = AnnouncedJobs.announce(store, NAME, [key, f"{key}+"])
+        acknowledge("queued", key)
+        announced.confirm([key, f"{key}+"])
+        acknowledge("job", key)
+        member = Member(configuration=key, task="t", limit=None, id=key, folder=key, kind="accuracy")
+        write_experiment(store, NAME, store.root / "recipe.toml", TEXT, [member], None)
+        acknowledge("member", key)
+        time.sleep(random.uniform(0, 0.002))
+        if publish_once(store.root / f"{turn}.{number}.json", {"writer": writer, "text": writer * 5000}):
+            acknowledge("won", f"{turn}.{number}")
+
+
+def _check_writers(store: Store, acknowledged: Path, counts: Counter[str]) -> None:
+    """What was confirmed is there once; what was not is there once or not at all, and whole."""
+    counts["looks at the store"] += 1
+    lines = [line.split() for line in acknowledged.read_text().splitlines()] if acknowledged.exists() else []
+    kinds = ("queued", "job", "member", "won")
+    confirmed = {kind: [key for each, key in lines if each == kind] for kind in kinds}
+    jobs = list(read_jobs(store, NAME))
+    times = Counter(job["run"] for job in jobs)
+    with_id = {job["run"] for job in jobs if job.get("job") == job["run"]}
+    for key in (run for run in times if not run.endswith("+")):
+        if not times[key] == times[f"{key}+"] == 1 or (key in with_id) != (f"{key}+" in with_id):
+            raise BrokenPromiseError(f"the jobs of {key} are half written or doubled")
+    if lost := (set(confirmed["queued"]) - times.keys()) | (set(confirmed["job"]) - with_id):
+        raise BrokenPromiseError(f"the list of jobs has lost {sorted(lost)}")
+    experiment = read_experiment(store, NAME)
+    members = {member.id for member in experiment.members} if experiment else set()
+    if missing := set(confirmed["member"]) - members:
+        raise BrokenPromiseError(f"the experiment has lost {sorted(missing)}")
+    if doubled := [name for name, times in Counter(confirmed["won"]).items() if times > 1]:
+        raise BrokenPromiseError(f"two writers were told that they had published {doubled}")
+    for file in store.root.glob("[0-9]*.json"):
+        content = json.loads(file.read_bytes())
+        if content["text"] != content["writer"] * 5000:
+            raise BrokenPromiseError(f"{file.name} is mixed")
+    counts["lines of jobs"] = max(counts["lines of jobs"], len(jobs))
+
+
+# A full disk.
+
+
+def full_disk_of_stubs(luck: random.Random, folder: Path, kills: int, counts: Counter[str]) -> None:
+    """Stubs on a disk that is full again and again, of bytes or of files; `kills` says how many times."""
+    if not stub.may_mount():
+        counts["skipped: mounting is not permitted"] += 1
+        return
+    watch = watched(folder, may_fail=True)
+    with stub.small_disk(watch.store.root, 2000, 400) as disk:
+        for seed in range(kills):
+            if luck.random() < 0.5:
+                stub.fill(disk / "ballast", luck.randrange(0, 32) * 1024)
+            else:
+                stub.take_all_files(disk / "many", luck.randrange(0, 10))
+            outcome = in_child(partial(work_in, disk, seed % RUNS, 4 * ITEMS), folder / "report")
+            _must_be_quiet(outcome)
+            counts["disks full"] += 1
+            counts["refused with a sentence"] += outcome.code != DONE
+            (disk / "ballast").unlink(missing_ok=True)
+            shutil.rmtree(disk / "many", ignore_errors=True)
+            watch.check()
+        settle(watch, folder, RUNS, 4 * ITEMS)
+        note(watch, counts)
+
+
+# A clock that is set back.
+
+
+def clock_of_stubs(luck: random.Random, folder: Path, kills: int, counts: Counter[str]) -> None:
+    """A worker of another machine is at a run when the clock is set back; a second one takes its run meanwhile.
+
+    Its process cannot be looked up, so its heartbeat alone tells that it lives: after the clock is set back, the
+    heartbeat lies in the future until it beats again.
+    """
+    del kills
+    watch = watched(folder, alone=False)
+    root = watch.store.root
+    runs = stub.sweep(root, RUNS, ITEMS)
+    environment = {**os.environ, "STUB_HOST": "elsewhere", "PACE": "0.2"}
+    others = [
+        subprocess.Popen([sys.executable, stub.__file__, "work", str(each.folder)], env=environment)
+        for each in runs
+    ]
+    limit = time.monotonic() + LIMIT
+    while not all(state_of(each).status in ("running", "done") for each in runs):
+        if time.monotonic() > limit:
+            raise BrokenPromiseError("a worker elsewhere is not seen by its heartbeat")
+        time.sleep(0.02)
+    ahead = luck.uniform(1, 48) * 3600.0
+    for file in root.rglob("*"):
+        now = file.stat().st_mtime
+        os.utime(file, (now + ahead, now + ahead))
+    watch.check()
+    for seed in range(RUNS):
+        _must_be_quiet(in_child(partial(work_in, root, seed, ITEMS), folder / "report"))
+    for other in others:
+        if other.wait(LIMIT):
+            raise BrokenPromiseError("the worker elsewhere failed")
+    settle(watch, folder, RUNS, ITEMS)
+    counts["clocks set back"] += 1
+    note(watch, counts)
