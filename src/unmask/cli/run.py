@@ -213,4 +213,8 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     if note := outcome.table_note():
         screen.print(note, markup=False)
     if times := outcome.predicted_and_actual():
-        screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
+        predicted, actual = map(duration, times)
+        screen.print(
+            f"Predicted {predicted} of work, took {actual} with the starting of workers; you waited "
+            f"{duration(outcome.elapsed)}."
+        )

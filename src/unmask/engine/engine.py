@@ -38,7 +38,7 @@ class Engine:
     def __init__(
         self,
         transformer: Transformer,
-        mask_token: int,
+        mask_token: int | None,
         checkpoint: Checkpoint | None = None,
         make_policy: PolicyMaker | None = None,
     ) -> None:
