@@ -120,6 +120,12 @@ class SweepOutcome:
         ]
         return result_rows(self.store, self.experiment, planned)
 
+    def table_note(self) -> str:
+        """At which level the intervals of the table hold; empty without intervals."""
+        from unmask.lab.outcomes import levels_of
+
+        return levels_of(self.store, self.experiment)
+
     def predicted_and_actual(self) -> tuple[float, float] | None:
         """Seconds forecast of the runs that were executed whole now, and those that their workers took; or None."""
         predicted = self.forecast.seconds if self.forecast else {}
