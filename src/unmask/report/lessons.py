@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from unmask.analysis.frontier import Point, above_mixture, mixture_at
 from unmask.analysis.gains import GAINED, Gain
-from unmask.analysis.verdict import Candidate, Loss, Verdict, could_confirm
-from unmask.analysis.words import between, bound_points, in_points, in_words, percent, signed_minus
+from unmask.analysis.losses import Loss
+from unmask.analysis.verdict import Candidate, Verdict, could_confirm
+from unmask.analysis.words import between, bound_points, in_percent, in_words, percent, span
 from unmask.report.document import ExperimentPart, TaskPart
 from unmask.spec.recipe import Gained
 
@@ -77,10 +78,8 @@ def _lost(loss: Loss | None) -> str:
     """A loss in words; what is gained reads as that."""
     if loss is None:
         return "with an unknown loss"
-    low, high = (signed_minus(in_points(bound)) for bound in (loss.interval.low, loss.interval.high))
-    return (
-        f"with a loss of {signed_minus(in_points(loss.value))} points ({low} to {high}) on {loss.rows:,} rows"
-    )
+    bounds = span(loss.interval.low, loss.interval.high)
+    return f"with a loss of {in_percent(loss.value)} points ({bounds}) on {loss.rows:,} rows"
 
 
 def _ruled_out(judged: Verdict, known: Sequence[Candidate], task: TaskPart) -> str:
@@ -89,9 +88,7 @@ def _ruled_out(judged: Verdict, known: Sequence[Candidate], task: TaskPart) -> s
     out = [candidate for candidate in known if not could_confirm(candidate, criteria)]
     if not out:
         return "No candidate is ruled out."
-    weak = [
-        candidate for candidate in out if candidate.corrected_gain and candidate.corrected_gain.high <= wanted
-    ]
+    weak = [candidate for candidate in out if candidate.gain and candidate.gain.high <= wanted]
     lossy = [candidate for candidate in out if candidate not in weak]
     reasons = [_too_weak(weak, judged, task)] if weak else []
     if lossy:
@@ -151,17 +148,18 @@ def _thresholds(judged: Verdict, best: Candidate, task: TaskPart) -> str:
     if better:
         return f"Plain decoding does at least as well on these rows with a lower threshold: {_placed(better[0])}."
     mixture = mixture_at(own.gain, [control, *lower])
-    above = above_mixture(mixture, task.group, own.configuration) if mixture else None
+    level = task.comparisons.level
+    above = above_mixture(mixture, task.group, own.configuration, level) if mixture else None
     if mixture is None or above is None:
         return _beyond_thresholds(own, lower, by)
     value, interval = above
     low, high = sorted((abs(interval.low), abs(interval.high)))
-    bounds = f"({in_points(low)} to {in_points(high)})"
+    bounds = f"({span(low, high)})"
     mixed = f"{mixture.slower} and {mixture.faster}, mixed to the same {GAINED[by]},"
     if interval.low > 0:
-        return f"A lower threshold does worse: {mixed} would lose {in_points(value)} points more {bounds}."
+        return f"A lower threshold does worse: {mixed} would lose {in_percent(value)} points more {bounds}."
     if interval.high < 0:
-        return f"A lower threshold does better: {mixed} would lose {in_points(-value)} points less {bounds}."
+        return f"A lower threshold does better: {mixed} would lose {in_percent(-value)} points less {bounds}."
     return f"A lower threshold may do as well: {mixed} cannot be told apart from {own.configuration} on these rows."
 
 

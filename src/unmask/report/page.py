@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import guards_by_name
-from unmask.analysis.words import count, duration, in_percent
+from unmask.analysis.words import count, duration, in_percent, level_in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
     KINDS,
@@ -26,9 +26,10 @@ from unmask.report.figures import (
     timeline,
     work_plot,
 )
+from unmask.report.heat_maps import heat_maps
 from unmask.report.lessons import judged_task, lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
-from unmask.report.tables import across, columns_of, heat_maps
+from unmask.report.tables import across, columns_of
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
 SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")
@@ -70,15 +71,17 @@ def css_class(answer: str) -> str:
 
 
 def _part(part: ExperimentPart) -> dict[str, Any]:
+    task = judged_task(part)
     return {
         "data": part,
         "status": status(part),
         "leading": leading(part),
         "lessons": lessons(part),
-        "task": judged_task(part),
+        "task": task,
+        "level": level_in_percent(task.comparisons.level) if task else "",
         "guards": guards_in_short(part),
         "key_findings": _by_task(key_findings(part)),
-        "frontier": _leading_frontier(part),
+        "frontier": next(iter(_frontiers(task)), None) if task else None,
         "tasks": [_task(task, part) for task in part.tasks],
         "timeline": timeline(part.attempts),
         "findings": _findings(part),
@@ -90,14 +93,9 @@ Frontier = tuple[str, Markup, bool]
 
 
 def _frontiers(task: TaskPart) -> list[Frontier]:
+    """All of a task; the first one of the task that was judged stands beside the verdict, and nowhere else."""
     plots = [(GAINED[by], frontier_plot(task, points)) for by, points in task.planes.items()]
     return [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None]
-
-
-def _leading_frontier(part: ExperimentPart) -> Frontier | None:
-    """The first frontier of the task that was judged: it stands beside the verdict, and nowhere else."""
-    task = judged_task(part)
-    return next(iter(_frontiers(task)), None) if task else None
 
 
 def _task(task: TaskPart, part: ExperimentPart) -> dict[str, Any]:
@@ -108,6 +106,7 @@ def _task(task: TaskPart, part: ExperimentPart) -> dict[str, Any]:
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
         "frontiers": _frontiers(task)[1 if task is judged_task(part) else 0 :],
+        "level": level_in_percent(task.comparisons.level),
         "work": work_plot(task),
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),
