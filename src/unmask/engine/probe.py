@@ -72,7 +72,7 @@ class Trace:
 class LayerWatch:
     """The observer of one decoding: compares what each layer did with the last time the position was fed."""
 
-    def __init__(self, block_size: int, mask_token: int) -> None:
+    def __init__(self, block_size: int, mask_token: int | None) -> None:
         self.block_size = block_size
         self.mask_token = mask_token
         self.first_masked = -1
@@ -89,7 +89,7 @@ class LayerWatch:
         segment = segments[0]
         if len(segments) > 1 or len(segment.positions) > self.block_size:
             return False
-        if self.mask_token in tokens:
+        if self.mask_token is not None and self.mask_token in tokens:
             self.first_masked = segment.positions[tokens.index(self.mask_token)]
         self._segment = segment
         self._seen = {"input": [], "attention": [], "mlp": []}

@@ -86,13 +86,13 @@ class TargetReader:
     """Reads the most likely token, its probability, and the log probability of every target's token."""
 
     groups: TargetGroups
-    mask_token: int
+    mask_token: int | None
     mask_may_win: bool
     """True leaves MASK among the predictions, as the published evaluation does."""
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """Predictions with the log probabilities that the targets ask for."""
-        if not self.mask_may_win:
+        if self.mask_token is not None and not self.mask_may_win:
             logits_NV[:, self.mask_token] = -torch.inf
         wanted = [self._wanted(piece.sequence, position) for piece in pieces for position in piece.reads]
         rows = [row for row, tokens in enumerate(wanted) for _ in tokens]

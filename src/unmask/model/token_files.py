@@ -152,8 +152,14 @@ def _stored_tokens(source: Path) -> Iterator[tuple[str, int]]:
             yield text, entry["id"]
 
 
-def mask_token_of(config: ModelConfig, folder: Path, given: int | None = None) -> int:
-    """The mask token: as given, else the config's, else the tokenizer's."""
+def mask_token_of(config: ModelConfig, folder: Path, given: int | None = None) -> int | None:
+    """The mask token: as given, else the config's, else the tokenizer's; None for a family that has none."""
+    if not config.family.has_mask:
+        if given is not None:
+            raise UnmaskError(
+                f"Models of the family {config.family.name} have no mask token; leave mask_token_id out."
+            )
+        return None
     mask_token = given if given is not None else config.mask_token_id
     if mask_token is None:
         mask_token = find_mask_token(folder)
