@@ -117,14 +117,15 @@ def test_a_chat_template_is_applied_when_asked_for(
         (["--tasks", "gsm9k"], "the nearest are"),
         (["--tasks", "unmask_arith", "--limit", "0"], "--limit is 0"),
         (["--tasks", "unmask_arith", "--limit", "-1"], "--limit is -1"),
-        (["--tasks", "unmask_arith", "--limit", "1000000"], "samples; give at most that many"),
         (
             ["--tasks", "unmask_choice_text", "--limit", "1", "--estimator", "canvas"],
             "canvas scores single tokens",
         ),
         (["--tasks", "unmask_arith", "--policy", "layer_reuse:k=0"], "k is 0"),
         (["--tasks", "unmask_arith", "--output", "no/such/folder"], "no such folder to make"),
+        (["--tasks", "unmask_arith", "--output", "/proc/x"], "cannot be written to"),
         (["--tasks", "gsm8k", "--data", "nowhere"], "no such folder"),
+        (["--tasks", "unmask_arith", "--data", "nowhere"], "no such folder"),
     ],
 )
 def test_bad_input_is_one_sentence(text_model: Path, arguments: list[str], words: str) -> None:

@@ -3,7 +3,7 @@
 Knows their names, their help and what is made of them. It does not load weights.
 """
 
-import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,8 +98,13 @@ def check_writable(path: Path, option: str = "--output") -> None:
     """Refuse an output that could not be written after all the work."""
     if path.is_dir():
         raise UnmaskError(f"{path} is a folder; {option} takes the name of a file.")
-    if not os.access(path.parent, os.W_OK):
-        raise UnmaskError(f"{path.parent} is no folder that can be written to; choose another {option}.")
+    try:  # the permissions of a folder do not say all: /proc takes no file from anybody
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError:
+        raise UnmaskError(
+            f"{path.parent} is no folder that can be written to; choose another {option}."
+        ) from None
 
 
 DECODE_FLAGS = {
