@@ -211,4 +211,8 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
         screen.print(f"Nothing to do: {standing}.")
     screen.print(results_table(outcome.table(), f"{outcome.experiment}: {standing}"))
     if times := outcome.predicted_and_actual():
-        screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
+        predicted, actual = map(duration, times)
+        screen.print(
+            f"Predicted {predicted} of work, took {actual} with the starting of workers; you waited "
+            f"{duration(outcome.elapsed)}."
+        )

@@ -153,11 +153,12 @@ def _stored_tokens(source: Path) -> Iterator[tuple[str, int]]:
 
 
 def mask_token_of(config: ModelConfig, folder: Path, given: int | None = None) -> int | None:
-    """The mask token: as given, else the config's, else the tokenizer's; None for a family that has none."""
+    """The mask token: as given, else the config's, else the tokenizer's; None where the family has none."""
     if not config.family.has_mask:
         if given is not None:
             raise UnmaskError(
-                f"Models of the family {config.family.name} have no mask token; leave mask_token_id out."
+                f"{folder} predicts one token at a time and has no mask token; leave mask_token_id out "
+                "(on the command line --mask-token-id)."
             )
         return None
     mask_token = given if given is not None else config.mask_token_id
