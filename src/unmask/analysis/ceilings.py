@@ -14,7 +14,8 @@ from itertools import pairwise
 import msgspec
 
 from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import spec_of
+from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
@@ -36,8 +37,6 @@ PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
-SCORED_BY = ("sub_block_size", "block_size", "block_cache")
-"""Decode settings that scores depend on."""
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
@@ -203,7 +202,7 @@ def outlook(
         idle=idle,
         equal=_equal(recipe, configurations, lock),
         beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
-        samples_needed=_samples(recipe),
+        samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
     )
 
@@ -285,13 +284,6 @@ def _choices(task: str) -> set[str | None]:
         return {None}
 
 
-def _scored_alike(recipe: Recipe, configuration: ConfigurationSpec, layers: int) -> object:
-    """Equal for two configurations only when they must score alike: tokens are given, so no threshold chooses them."""
-    decode = recipe.decode_of(configuration)
-    settings = {name: getattr(decode, name) for name in SCORED_BY}
-    return settings, canonical(policy_spec(configuration.policy), layers)
-
-
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
@@ -329,8 +321,22 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     )
 
 
-def _samples(recipe: Recipe) -> int | None:
+def _samples(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], idle: Sequence[Idle], layers: int
+) -> int | None:
+    """Rows at which the intervals of all comparisons of the criterion's task would end below the allowed loss."""
     success = recipe.success
     if success is None or not success.confirm.drop:
         return None
-    return samples_for_margin(success.confirm.drop, assumed_discordance())
+    equal = {name for part in idle if part.task == success.task for name in part.configurations}
+    scored, control = is_scored(success.task), recipe.control
+    classes: dict[object, str] = {}
+    for each in sorted(configurations, key=lambda candidate: candidate.name != control):
+        decode = recipe.decode_of(each)
+        settings = tuple(
+            getattr(decode, name) for name in (SCORED_BY if scored else decode.__struct_fields__)
+        )
+        if each.name == control or each.name not in equal:
+            classes.setdefault((settings, canonical(policy_spec(each.policy), layers)), each.name)
+    comparisons = Comparisons(max(1, len(classes) - 1))
+    return samples_for_margin(success.confirm.drop, assumed_discordance(), comparisons.level)
