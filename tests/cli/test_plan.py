@@ -83,8 +83,10 @@ def test_what_is_not_locked_has_no_ids_and_is_not_run(run: Run, unlocked: Path, 
     assert not store.root.exists()
 
 
-def test_a_limit_is_checked_against_the_published_rows(run: Run, unlocked: Path) -> None:
-    assert "has 448 rows" in error_line(run("plan", unlocked, "--task", "gpqa_main_zeroshot", "--limit", 449))
+def test_a_limit_above_the_published_rows_takes_all_of_them(run: Run, unlocked: Path) -> None:
+    chosen = ("plan", unlocked, "--task", "gpqa_main_zeroshot")
+    assert run(*chosen, "--limit", 449).stdout == run(*chosen).stdout
+    assert run(*chosen, "--limit", 447).stdout != run(*chosen).stdout
 
 
 def test_a_folder_with_a_config_is_enough(run: Run, tmp_path: Path, bare_model: Path, store: Store) -> None:
