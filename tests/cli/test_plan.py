@@ -91,8 +91,12 @@ def test_a_part_says_nothing_of_other_tasks(run: Run, unlocked: Path) -> None:
     assert "Rows: ifeval 50." in text
     assert "mmlu" not in text
     assert "To tell a loss" not in text, "the criterion is about another task"
-    told = planned(run, unlocked, "--task", "gpqa_main_zeroshot", "--limit", 449)
-    assert {one["limit"] for one in told["runs"]} == {None}, "there are 448 rows"
+
+
+def test_a_limit_above_the_published_rows_takes_all_of_them(run: Run, unlocked: Path) -> None:
+    chosen = ("plan", unlocked, "--task", "gpqa_main_zeroshot")
+    assert run(*chosen, "--limit", 449).stdout == run(*chosen).stdout
+    assert run(*chosen, "--limit", 447).stdout != run(*chosen).stdout
 
 
 def test_a_folder_with_a_config_is_enough(run: Run, tmp_path: Path, bare_model: Path, store: Store) -> None:
