@@ -13,6 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin_model, tasks_of
@@ -45,7 +47,7 @@ def prepare(
     loaded = load_tasks(names, data, None, allow_code, allow_unsafe_code=allow_code, revisions=commits)
     commit = pin_model(model, revision, HfApi())
     folder = find_checkpoint(model, commit or revision)
-    lock = lock_of(model, folder, loaded, commit, commits)
+    lock = msgspec.structs.replace(lock_of(model, folder, loaded, commit, commits), asked_revision=revision)
     write_atomically(output, as_text(lock))
     return lock
 
