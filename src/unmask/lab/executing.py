@@ -221,6 +221,9 @@ class _Execution:
             return
         # Results that are about to be set aside, or to be added, must not change what is predicted.
         self._forecast = self._plan.forecast
+        if self._plan.force is not None:
+            # Somebody else may have begun one of them since the plan was made, which is refused.
+            self._plan = self._plan.again()
         self._prepare()
         if self._plan.to_do:
             yield from self._timed(self._run_here(self._plan.to_do))

@@ -94,10 +94,10 @@ class OpenRecipe:
         if not self.lock_file.exists():
             return None
         lock = read_lock(self.lock_file)
-        covers = lock.model == self.checkpoint and all(
-            task.name in lock.members for task in self.recipe.tasks
-        )
-        return lock if covers else None
+        same_model = lock.model == self.checkpoint
+        same_revision = self.recipe.model.revision in (lock.asked_revision, lock.revision)
+        covers = all(task.name in lock.members for task in self.recipe.tasks)
+        return lock if same_model and same_revision and covers else None
 
     def outline(self) -> Outline | None:
         """What stands in for the lock in a plan: the checkpoint's config and published numbers of rows, where known."""
