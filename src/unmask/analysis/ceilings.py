@@ -27,6 +27,7 @@ from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
 from unmask.spec.decode import ResolvedSpec
+from unmask.spec.family import FAMILIES, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 
@@ -228,18 +229,19 @@ def _ceiling(
 def _script_of(
     recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
 ) -> Script:
-    script = script_of(lock.decoded(recipe.decode_of(configuration)))
+    script = script_of(lock.decoded(recipe.decode_of(configuration)), FAMILIES[lock.family])
     counts = known.get(configuration.name)
     return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
 
-def script_of(decode: ResolvedSpec) -> Script:
+def script_of(decode: ResolvedSpec, family: Family) -> Script:
     """The answer that is rehearsed: one of the longest allowed, within reason; the settings are resolved."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
         block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
         block_cache=decode.block_cache,
+        family=family,
     )
 
 

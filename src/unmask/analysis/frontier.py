@@ -8,10 +8,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp
+from statistics import fmean
 
 from unmask.analysis.gains import Speedup, counted_gain, speedup_of
 from unmask.analysis.likeness import acts, control_of, method_of, outcome_class, threshold, tokens_a_forward
 from unmask.analysis.losses import Comparisons, Loss, comparisons_of, loss_of
+from unmask.analysis.samples import outcomes
+from unmask.analysis.statistics import LEVEL, Interval, mean_interval
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.spec.recipe import Gained
 
@@ -36,6 +39,18 @@ class Point:
     """Configurations at least as accurate and as fast, and better in one; or two thresholds of the curve."""
     certainly: bool = False
     """Whether a competitor is better in both beyond the intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Plain decoding at one threshold for a share of the questions, and at another one for the rest."""
+
+    slower: str
+    faster: str
+    share: float
+    """Of the questions that the slower one answers."""
+    accuracy: float
+    """That is to be expected."""
 
 
 def frontier(table: Table, group: TaskResults, axis: Gained = "speed") -> list[Point]:
@@ -123,14 +138,41 @@ def _judged(point: Point, rivals: list[Point], curve: list[Point]) -> Point:
 
 
 def _below_curve(point: Point, curve: list[Point]) -> tuple[str, ...]:
-    """The two thresholds between which plain decoding is expected to do better at the same speed."""
-    for slower, faster in pairwise(curve):
-        if slower.gain <= point.gain <= faster.gain and slower.gain < faster.gain:
-            share = (point.gain - slower.gain) / (faster.gain - slower.gain)
-            expected = slower.accuracy + share * (faster.accuracy - slower.accuracy)
-            if expected > point.accuracy:
-                return slower.configuration, faster.configuration
+    """The two thresholds between which plain decoding is expected to do better at the same gain."""
+    mixture = mixture_at(point.gain, curve)
+    if mixture is not None and mixture.accuracy > point.accuracy:
+        return mixture.slower, mixture.faster
     return ()
+
+
+def mixture_at(gain: float, curve: list[Point]) -> Mixture | None:
+    """The mixture of neighbouring thresholds that gains so much; None beyond the thresholds that were tried.
+
+    What a question costs, as a share of what it costs the control, is one over the gain, so that costs can be mixed.
+    """
+    for slower, faster in pairwise(sorted(curve, key=lambda point: point.gain)):
+        if slower.gain <= gain <= faster.gain and slower.gain < faster.gain:
+            share = (1 / gain - 1 / faster.gain) / (1 / slower.gain - 1 / faster.gain)
+            accuracy = share * slower.accuracy + (1 - share) * faster.accuracy
+            return Mixture(slower.configuration, faster.configuration, share, accuracy)
+    return None
+
+
+def above_mixture(
+    mixture: Mixture, group: TaskResults, configuration: str, level: float = LEVEL
+) -> tuple[float, Interval] | None:
+    """A configuration's accuracy minus what a mixture is expected to have, paired by row; None without rows.
+
+    The share of the mixture is taken as known.
+    """
+    names = (configuration, mixture.slower, mixture.faster)
+    rows = [outcomes(entry) if (entry := group.entry(name)) else None for name in names]
+    own, slower, faster = rows
+    if not own or not slower or not faster or not own.keys() == slower.keys() == faster.keys():
+        return None
+    share = mixture.share
+    differences = [own[row] - share * slower[row] - (1 - share) * faster[row] for row in own]
+    return fmean(differences), mean_interval(differences, level)
 
 
 def _clearly(better: Point, worse: Point) -> bool:

@@ -52,6 +52,18 @@ class TableLine:
             return self.timing.tokens_per_second if generating else self.timing.requests_per_second
         return self.entry.run_tokens_per_second if self.entry.foreign else None
 
+    @property
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        """Forwards, computed and skipped layer rows by kind of forward, all paths together."""
+        found: dict[str, dict[str, int]] = {}
+        for part in self.entry.effect.values():
+            for kind, work in part.by_kind.items():
+                sums = found.setdefault(kind, {"forwards": 0, "branch_rows": 0, "branch_rows_skipped": 0})
+                sums["forwards"] += work.forwards
+                sums["branch_rows"] += work.branch_rows
+                sums["branch_rows_skipped"] += work.branch_rows_skipped
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPart:

@@ -7,6 +7,7 @@ from itertools import groupby
 from unmask.analysis.guards import Finding, guards_by_name
 from unmask.analysis.words import MISSING, TIMES, in_percent, join_words
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
+from unmask.report.lessons import lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
 from unmask.report.tables import CURVE_HEADINGS, across, columns_of, curve_note, curve_rows
 
@@ -154,6 +155,7 @@ def _verdict(part: ExperimentPart) -> Iterator[str]:
         return
     judged = part.verdict
     yield f"**{judged.answer.capitalize()}.** {escaped(judged.reason)}"
+    yield "\n".join(f"- {escaped(sentence)}" for sentence in lessons(part))
     yield escaped(judged.basis)
     if judged.missing:
         yield "What it would take to decide:"
