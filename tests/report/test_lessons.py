@@ -172,3 +172,9 @@ def test_nothing_is_said_where_nothing_was_judged(table: Table) -> None:
     assert lessons(part(replace(bare, timings=()), criteria(1.05, 0.05))) == ()
     foreign = AnalysedExperiment(name="sweep", success=criteria(1.05, 0.05), foreign=True)
     assert lessons(replace(part(table, criteria(1.05, 0.05)), experiment=foreign)) == ()
+
+
+def test_what_must_be_equal_is_told_without_an_interval(table: Table) -> None:
+    best, *_ = lessons(part(table, criteria(1.5, 0.05, "k1_last")))
+    assert best.endswith("and must give the same answers.")
+    assert "points (" not in best

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.analysis.frontier import Point, best_under
+from unmask.analysis.frontier import Curve, Point, best_under
 from unmask.analysis.gains import Gain, Speedup
 from unmask.analysis.guards import Finding
 from unmask.analysis.losses import Comparisons, Loss
@@ -78,6 +78,8 @@ class TaskPart:
     """How many comparisons with the control hold together, and so the level of the intervals."""
     planes: Mapping[Gained, tuple[Point, ...]]
     """Accuracy and gain of the configurations, by what is gained; first by what the criteria name."""
+    curves: tuple[Curve, ...]
+    """Methods with two points or more of tokens a forward and accuracy."""
     equal: tuple[tuple[str, ...], ...]
     """Sets of configurations that reuse work and cannot differ by construction."""
     baselines: tuple[str, ...]

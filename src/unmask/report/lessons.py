@@ -78,6 +78,8 @@ def _lost(loss: Loss | None) -> str:
     """A loss in words; what is gained reads as that."""
     if loss is None:
         return "with an unknown loss"
+    if loss.equal:
+        return "and must give the same answers"
     bounds = span(loss.interval.low, loss.interval.high)
     return f"with a loss of {in_percent(loss.value)} points ({bounds}) on {loss.rows:,} rows"
 

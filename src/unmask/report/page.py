@@ -29,7 +29,7 @@ from unmask.report.figures import (
 from unmask.report.heat_maps import heat_maps
 from unmask.report.lessons import judged_task, lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
-from unmask.report.tables import across, columns_of
+from unmask.report.tables import CURVE_HEADINGS, across, columns_of, curve_note, curve_rows
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
 SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")
@@ -108,6 +108,9 @@ def _task(task: TaskPart, part: ExperimentPart) -> dict[str, Any]:
         "frontiers": _frontiers(task)[1 if task is judged_task(part) else 0 :],
         "level": level_in_percent(task.comparisons.level),
         "work": work_plot(task),
+        "curves": curve_rows(task),
+        "curve_headings": CURVE_HEADINGS,
+        "curve_note": curve_note(task) if task.curves else "",
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),
         "ledger": ledger_bars(task),
