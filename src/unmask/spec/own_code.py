@@ -131,24 +131,24 @@ def _installed(name: str, kind: OwnKind) -> EntryPoint:
 
 
 def _source_of(module: str, target: str, kind: OwnKind) -> Path:
-    found = _spec_of(module)
-    if found is None or found.origin is None or not Path(found.origin).is_file():
+    spec = _spec_of(module)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         raise _missing(target, kind, f"there is no module {module}")
-    return Path(found.origin)
+    return Path(spec.origin)
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
     """Where a module lies; unlike importlib's own search this runs no code of the packages around it."""
-    found: ModuleSpec | None = None
-    for end in accumulate(module.split("."), "{}.{}".format):
-        places = found.submodule_search_locations if found else None
-        if found and places is None:
+    spec: ModuleSpec | None = None
+    for name in accumulate(module.split("."), "{}.{}".format):
+        places = spec.submodule_search_locations if spec else None
+        if spec and places is None:
             return None
-        searches = (finder.find_spec(end, places) for finder in sys.meta_path)
-        found = next((spec for spec in searches if spec is not None), None)
-        if found is None:
+        specs = (finder.find_spec(name, places) for finder in sys.meta_path)
+        spec = next((each for each in specs if each is not None), None)
+        if spec is None:
             return None
-    return found
+    return spec
 
 
 def _missing(target: str, kind: OwnKind, reason: str) -> UnmaskError:
