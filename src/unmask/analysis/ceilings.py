@@ -299,6 +299,11 @@ def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
         return None
+    if success.by == "tokens_a_forward" and is_scored(success.task):
+        return (
+            f"On {success.task} tokens are given and scored, so nothing gains tokens a forward there. No run can "
+            'confirm the criterion; set success.by to "work" or "speed".'
+        )
     names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
     for part in idle:
         if part.task == success.task and names <= set(part.configurations):
