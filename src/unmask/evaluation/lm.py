@@ -44,7 +44,8 @@ from unmask.policies.registry import policy_spec
 from unmask.policies.text import read_policy, read_rule
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
 from unmask.spec.decode import joined
-from unmask.spec.recipe import EstimatorName, OrderName
+from unmask.spec.family import EstimatorName
+from unmask.spec.recipe import OrderName
 from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
 Pair = tuple[tuple[str, str], list[int], list[int]]
