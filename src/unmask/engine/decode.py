@@ -205,7 +205,8 @@ class Decoder:
         """Feed the sequence's blocks again from the first, watching every layer, in buffers of their own."""
         size = sequence.block_size
         scratch = Workspace(self.workspace.transformer, 1, sequence.stop, size)
-        for part in prompt_parts(range(sequence.stop), size):
+        end = sequence.known_until if sequence.settings.mask_token is None else sequence.stop
+        for part in prompt_parts(range(end), size):
             segments = [_prompt_segment(0, part, size)]
             where = scratch.first_bad_layer(sequence.tokens[part.start : part.stop], segments)
             if where:

@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 
 STAIRCASE_BELOW = 16
 """Blocks smaller than this are prefilled several at a time (docs/performance.md)."""
-STAIRCASE_ROWS = 256
+STAIRCASE_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True)

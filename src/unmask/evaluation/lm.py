@@ -159,6 +159,7 @@ class UnmaskLM(TemplateLM):
             "checkpoint": None if folder is None else folder.name,
             "weights_sha256": None if folder is None else weights_sha256(folder),
             "shape": asdict(self.engine.config.shape),
+            "family": self.engine.config.family.name,
             "device_type": transformer.device.type,
             "dtype": str(transformer.dtype).removeprefix("torch."),
             "layouts": transformer.layouts,
