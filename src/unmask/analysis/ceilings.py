@@ -20,7 +20,7 @@ from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import NO_STEPS, no_step_to_reuse
+from unmask.engine.policy import NO_STEPS, Full, no_step_to_reuse
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -39,6 +39,8 @@ PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
+SHARES = tuple(tuple(index * part % 8 < part for index in range(8)) for part in range(9))
+"""How often the leftmost position is among those that a step makes known: never, in one step of eight, ... always."""
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
@@ -120,14 +122,21 @@ class StepCounts:
     known_by: str
 
     @classmethod
-    def of_mean(cls, tokens_a_step: float, known_by: str) -> "StepCounts":
-        """Steps that make known so many positions on average."""
-        return cls(_pattern(tokens_a_step), (True,), known_by)
+    def of(cls, tokens: int, block: int, sub: int, known_by: str) -> "StepCounts":
+        """Steps of these numbers: as many tokens each, and as large a share of full-block steps."""
+        unmasked = _pattern(tokens / (block + sub))
+        leftmost = min(SHARES, key=lambda shares: abs(_block_share(unmasked, shares) - block / (block + sub)))
+        return cls(unmasked, leftmost, known_by)
 
     @property
     def mean(self) -> float:
         """Tokens a step."""
         return sum(self.unmasked) / len(self.unmasked)
+
+
+def _block_share(unmasked: tuple[int, ...], leftmost: tuple[bool, ...]) -> float:
+    steps = rehearse(Full(), 1, Script(unmasked=unmasked, leftmost=leftmost)).steps()
+    return steps["block"] / (steps["block"] + steps["sub"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +303,11 @@ def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
         return None
+    if success.by == "tokens_a_forward" and is_scored(success.task):
+        return (
+            f"On {success.task} tokens are given and scored, so nothing gains tokens a forward there. No run can "
+            'confirm the criterion; set success.by to "work" or "speed".'
+        )
     names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
     for part in idle:
         if part.task == success.task and names <= set(part.configurations):

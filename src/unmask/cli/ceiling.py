@@ -47,7 +47,7 @@ PLAIN_WIDTH = 160
     "--new-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Answer length."
 )
 @click.option("--sub-block-size", type=click.IntRange(min=1), help="As in decoding. [the family's]")
-@click.option("--block-cache/--no-block-cache", default=None, help="As in decoding. [on, if the family can]")
+@click.option("--block-cache/--no-block-cache", default=None, help="As in decoding. [the family's]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def ceiling(
     policies: tuple[str, ...],

@@ -122,9 +122,13 @@ def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Load
         lock.datasets or None,
     )
     check_lock(lock, find_checkpoint(worker.checkpoint, lock.revision), loaded)
-    if lock.weights != identity["weights"] or any(
-        lock.tasks.get(name) != digest for name, digest in task["rows_sha256"].items()
-    ):
+    names = task["rows_sha256"]
+    held = {
+        "rows_sha256": {name: lock.tasks.get(name) for name in names},
+        "version": {name: lock.versions.get(name) for name in names},
+        "lm_eval": lock.lm_eval,
+    }
+    if lock.weights != identity["weights"] or any(task[part] != value for part, value in held.items()):
         raise UnmaskError("The lock has changed since this run was planned; plan and run the recipe again.")
     return loaded
 

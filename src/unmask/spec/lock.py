@@ -26,6 +26,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """As it was asked for."""
     revision: str | None = None
     """The commit of a hub checkpoint."""
+    asked_revision: str | None = None
+    """The branch, tag or commit that was asked for."""
     files: dict[str, str] = {}
     """SHA-256 of every file of the checkpoint."""
     shape: dict[str, int] = {}
