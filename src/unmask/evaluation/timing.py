@@ -45,6 +45,14 @@ from unmask.store.result import (
 )
 
 
+class Asked(NamedTuple):
+    """What one engine is asked."""
+
+    lm: UnmaskLM
+    path: PathName
+    requests: Sequence[Any]
+
+
 class Answered(NamedTuple):
     """What one pass over all prompts gave."""
 
@@ -67,18 +75,25 @@ class ConfigurationRounds:
 
 
 def time_all(
-    engine: Engine,
+    engines: Mapping[str, Engine],
     loaded: Loaded,
     options: Options,
     identity: Mapping[str, Any],
     progress: Callable[[int, int], None],
 ) -> TimingResult:
-    """Run all configurations by turns and compare them with the control."""
-    task, rounds = identity["task"], identity["repeats"]
-    lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
-    path, requests = collect(lm, loaded, options)
+    """Run all configurations by turns and compare them with the control.
+
+    The engine without a name serves all configurations that have none of their own.
+    """
+    task, rounds, engine = identity["task"], identity["repeats"], engines[""]
+    asked = {  # each renders chats by its own template
+        name: Asked(lm, *collect(lm, loaded, options))
+        for name, each in engines.items()
+        for lm in [UnmaskLM(engine=each, decode=DecodeSpec(), batch_size=identity["batch_size"])]
+    }
+    path, requests = asked[""].path, asked[""].requests
     configurations = {
-        name: ConfigurationRounds(_runner(path, lm, requests, settings, task))
+        name: ConfigurationRounds(_runner(asked.get(name, asked[""]), settings, task))
         for name, settings in identity["configurations"].items()
     }
     total = len(configurations) * (rounds + 1)
@@ -125,8 +140,9 @@ def _timed(name: str, configuration: ConfigurationRounds, meter: Meter) -> Meter
 
 
 def _runner(
-    path: str, lm: UnmaskLM, requests: Sequence[Any], settings: Mapping[str, Any], task: Mapping[str, Any]
+    asked: Asked, settings: Mapping[str, Any], task: Mapping[str, Any]
 ) -> Callable[[Meter], Answered]:
+    lm, path, requests = asked
     engine, policy = lm.engine, policy_spec(settings["policy"])
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":
