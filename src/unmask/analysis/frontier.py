@@ -4,11 +4,12 @@ Plain decoding at other thresholds is always among the competitors, also between
 tried: a policy below that curve is dominated, because a threshold alone does better.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from unmask.analysis.gains import Speedup, counted_gain, speedup_of
-from unmask.analysis.likeness import acts, control_of, likeness, threshold
+from unmask.analysis.likeness import acts, but_threshold, control_of, likeness, threshold
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.verdict import Loss, loss_of
 from unmask.spec.recipe import Gained
@@ -27,6 +28,8 @@ class Point:
     acts: bool
     threshold: float | None
     """Of plain decoding; None under a policy."""
+    settings: Hashable
+    """Equal for points that may lie on one curve of thresholds: checkpoint and all other decode settings."""
     speedup: Speedup | None
     loss: Loss | None
     """Against the control; None for the control itself and without rows."""
@@ -49,7 +52,7 @@ def frontier(table: Table, group: TaskResults, axis: Gained = "speed") -> list[P
         _judged(
             point,
             [rival for rival in placed if twins[rival.configuration] != twins[point.configuration]],
-            curve,
+            [rival for rival in curve if rival.settings == point.settings],
         )
         for point in placed
     ]
@@ -85,6 +88,7 @@ def _point(
         axis=axis,
         acts=acts(entry),
         threshold=threshold(entry),
+        settings=but_threshold(entry),
         speedup=speedup,
         loss=None if entry is control else loss_of(control, entry),
     )

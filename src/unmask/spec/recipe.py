@@ -110,7 +110,7 @@ class TaskSpec(Part, frozen=True, kw_only=True):
 
 
 class ConfigurationSpec(Part, frozen=True, kw_only=True):
-    """One configuration: decode settings that differ from the recipe's, a policy, and seldom a checkpoint of its own."""
+    """One configuration: a policy, decode settings that differ from the recipe's, maybe a checkpoint of its own."""
 
     name: str
     model: ModelSpec | None = None

@@ -21,6 +21,8 @@ MUST_AGREE: tuple[tuple[str, Severity], ...] = (
 """What two results must share, and how bad it is if they do not."""
 OF_THE_TASK = ("data", "task version", "lm_eval")
 """What only results of one task share."""
+OF_THE_CHECKPOINT = ("weights", "dtype")
+"""What only results of one checkpoint share."""
 SHORT = 12
 
 
@@ -46,17 +48,47 @@ def mixed_provenance(table: Table) -> list[Finding]:
         findings += _hosts(group)
     for experiment in table.experiments:
         timings = table.timings_of(experiment.name)
-        runs = {timing.run: timing for timing in timings}
-        for timing in runs.values():
+        for timing in {timing.run: timing for timing in timings}.values():
             findings += _uncommitted(timing, [timing], f"timing on {timing.task}")
-            findings += _apart(table, timing, [beside for beside in timings if beside.run == timing.run])
+        for timing in {(timing.run, timing.model): timing for timing in timings}.values():
+            beside = [one for one in timings if (one.run, one.model) == (timing.run, timing.model)]
+            findings += _apart(table, timing, beside)
+    return findings
+
+
+@guard(
+    severity="info",
+    title="A configuration has a checkpoint of its own",
+    explanation=(
+        "Two checkpoints differ in more than in how they are decoded, and tokens of two tokenizers are not of one "
+        "length: tokens a second and tokens a forward compare what each counts as a token."
+    ),
+    advice="Compare seconds an answer and accuracy; lay no difference between checkpoints to a policy or a rule.",
+)
+def other_checkpoint(table: Table) -> list[Finding]:
+    """Say which configurations of a table have another checkpoint than its control."""
+    findings = []
+    for group in table.groups():
+        usual = group.control.model if group.control else None
+        for model in dict.fromkeys(entry.model for entry in group.entries if entry.model != usual):
+            concerned = [entry for entry in group.entries if entry.model == model]
+            sentence = (
+                f"{group.name}: {join_words(entry.configuration for entry in concerned)} "
+                f"{'runs' if len(concerned) == 1 else 'run'} {model or 'the checkpoint of the recipe'}, the control "
+                f"{usual or 'the checkpoint of the recipe'}."
+            )
+            findings.append(other_checkpoint.finding("info", sentence, group, concerned))
     return findings
 
 
 def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[ConfigurationTiming]) -> list[Finding]:
     """A timing run beside the accuracy runs of its experiment: a verdict joins the two."""
     findings = []
-    entries = [entry for entry in table.entries if entry.experiment == timing.experiment]
+    entries = [
+        entry
+        for entry in table.entries
+        if entry.experiment == timing.experiment and entry.model == timing.model
+    ]
     for key, severity in MUST_AGREE:
         if key == "machine" or timing.provenance.get(key) is None:
             continue
@@ -77,8 +109,17 @@ def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[Configura
 
 def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], name: str) -> list[Finding]:
     findings = []
-    for key, severity in MUST_AGREE:
-        known = [entry for entry in entries if entry.provenance.get(key) is not None]
+    models = list(dict.fromkeys(entry.model for entry in entries))
+    for key, severity, beside in (
+        (key, severity, beside)
+        for key, severity in MUST_AGREE
+        for beside in (
+            [[entry for entry in entries if entry.model == model] for model in models]
+            if key in OF_THE_CHECKPOINT
+            else [list(entries)]
+        )
+    ):
+        known = [entry for entry in beside if entry.provenance.get(key) is not None]
         values = [_text(entry.provenance[key]) for entry in known]
         distinct = list(dict.fromkeys(values))
         if len(distinct) > 1:
