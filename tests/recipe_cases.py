@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from unmask.spec.lock import Lock
+from unmask.spec.lock import Lock, LockedCheckpoint
 from unmask.spec.recipe import Recipe, parse_recipe
 
 TEXT = """\
@@ -103,14 +103,27 @@ def changed(*changes: tuple[str, str], text: str = TEXT) -> str:
     return text
 
 
+def checkpoint_for(name: str) -> dict[str, Any]:
+    """An invented checkpoint of a lock, with weights of its own."""
+    return {
+        "model": name,
+        "files": {"config.json": "c" * 64, "model.safetensors": f"weights of {name}"},
+        "shape": SHAPES[name],
+        "block_size": 32,
+    }
+
+
 def lock_for(recipe: Recipe, **changes: Any) -> Lock:
     """An invented lock that covers a recipe."""
     names = [task.name for task in recipe.tasks]
     invented: dict[str, Any] = {
-        "model": recipe.model.checkpoint,
+        **checkpoint_for(recipe.model.checkpoint),
         "files": {"config.json": "c" * 64, "model.safetensors": "d" * 64},
-        "shape": SHAPES[recipe.model.checkpoint],
-        "block_size": 32,
+        "others": {
+            name: LockedCheckpoint(**checkpoint_for(model.checkpoint))
+            for name, model in recipe.models.items()
+            if model.name != recipe.model.name
+        },
         "members": {name: (name,) for name in names},
         "tasks": {name: f"rows of {name}" for name in names},
         "sizes": dict.fromkeys(names, 600),

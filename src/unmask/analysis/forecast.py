@@ -124,7 +124,7 @@ def _is_of_the_model(record: IndexRecord, run: PlannedRun, lock: Lock, store: St
     """By the hash of the checkpoint's files, or by its name as long as there is no lock."""
     if not isinstance(lock, Outline):
         return bool(record.weights == run.identity["weights"])
-    place = lock.others[run.model].model if run.model in lock.others else lock.model
+    place = lock.others[run.model].model if run.model else lock.model
     try:
         return RunFolder(store.runs_folder / record.folder).worker.checkpoint == place
     except UnmaskError:

@@ -355,7 +355,7 @@ def experiment_table(store: Store, name: str) -> Table:
     """The results of one experiment."""
     planned = experiment_of(store, name)
     lock, recipe = _lock(planned), planned_recipe(planned)
-    models = _own_models(recipe) if recipe else {}
+    models = recipe.own_models() if recipe else {}
     entries: list[ConfigurationResult] = []
     timings: list[ConfigurationTiming] = []
     missing: list[Planned] = []
@@ -391,12 +391,6 @@ def planned_recipe(planned: Experiment) -> Recipe | None:
         return parse_recipe(planned.recipe_text, planned.recipe)
     except UnmaskError:
         return None
-
-
-def _own_models(recipe: Recipe) -> dict[str, str]:
-    """The names of checkpoints of configurations that have another than the recipe's own."""
-    models = {each.name: recipe.model_of(each).name for each in recipe.expanded()}
-    return {name: model for name, model in models.items() if model != recipe.model.name}
 
 
 def _lock(planned: Experiment) -> Lock | None:

@@ -45,11 +45,11 @@ from unmask.store.result import (
 )
 
 
-class Asked(NamedTuple):
+class Questions(NamedTuple):
     """What one engine is asked."""
 
-    lm: UnmaskLM
     path: PathName
+    lm: UnmaskLM
     requests: Sequence[Any]
 
 
@@ -86,14 +86,10 @@ def time_all(
     The engine without a name serves all configurations that have none of their own.
     """
     task, rounds, engine = identity["task"], identity["repeats"], engines[""]
-    asked = {  # each renders chats by its own template
-        name: Asked(lm, *collect(lm, loaded, options))
-        for name, each in engines.items()
-        for lm in [UnmaskLM(engine=each, decode=DecodeSpec(), batch_size=identity["batch_size"])]
-    }
-    path, requests = asked[""].path, asked[""].requests
+    questions = {name: _questions(each, loaded, options, identity) for name, each in engines.items()}
+    path, _, requests = questions[""]
     configurations = {
-        name: ConfigurationRounds(_runner(asked.get(name, asked[""]), settings, task))
+        name: ConfigurationRounds(_runner(*questions.get(name, questions[""]), settings, task))
         for name, settings in identity["configurations"].items()
     }
     total = len(configurations) * (rounds + 1)
@@ -139,10 +135,16 @@ def _timed(name: str, configuration: ConfigurationRounds, meter: Meter) -> Meter
     return meter
 
 
+def _questions(engine: Engine, loaded: Loaded, options: Options, identity: Mapping[str, Any]) -> Questions:
+    """The task's requests as one engine reads them: a chat is rendered by the template of its own checkpoint."""
+    lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
+    path, requests = collect(lm, loaded, options)
+    return Questions(path, lm, requests)
+
+
 def _runner(
-    asked: Asked, settings: Mapping[str, Any], task: Mapping[str, Any]
+    path: str, lm: UnmaskLM, requests: Sequence[Any], settings: Mapping[str, Any], task: Mapping[str, Any]
 ) -> Callable[[Meter], Answered]:
-    lm, path, requests = asked
     engine, policy = lm.engine, policy_spec(settings["policy"])
     decode = build(DecodeSpec, {**settings["decode"], "temperature": 0.0}, "decode")
     if path == "generation":

@@ -84,8 +84,7 @@ def judge(recipe: Recipe, runs: Sequence[SweepRun]) -> Iterator[str]:
                 f"The canary {run.label} has no result ({run.state.reason}); nothing else was started."
             )
         name, model = run.planned.configuration, run.planned.model
-        own = None if model == recipe.model.name else model
-        entries.append(entry_of(recipe.name, name, result, run.folder.folder, model=own))
+        entries.append(entry_of(recipe.name, name, result, run.folder.folder, model=model))
     experiment = AnalysedExperiment(name=recipe.name, control=recipe.control)
     findings = [
         finding

@@ -323,7 +323,7 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
             experiment=opened.recipe.name,
             configuration=run.planned.configuration,
             lock=str(opened.lock_file),
-            checkpoint=opened.checkpoint_of(models[run.planned.model]),
+            checkpoint=opened.checkpoint_of(models[run.planned.model or opened.recipe.model.name]),
             data=None if opened.data is None else str(opened.data),
             batch_size=evaluation.batch_size,
             device=evaluation.device,

@@ -345,6 +345,11 @@ class Recipe(Part, frozen=True, kw_only=True):
         ]
         return {model.name: model for model in models if model is not None} | {self.model.name: self.model}
 
+    def own_models(self) -> dict[str, str]:
+        """The names of checkpoints of configurations that have another than the recipe's own."""
+        models = {each.name: self.model_of(each).name for each in self.expanded()}
+        return {name: model for name, model in models.items() if model != self.model.name}
+
     def model_of(self, configuration: ConfigurationSpec) -> ModelSpec:
         """The checkpoint of one configuration."""
         return configuration.model or self.model

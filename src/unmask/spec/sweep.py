@@ -40,8 +40,8 @@ class PlannedRun:
     task: str
     limit: int | None
     identity: dict[str, Any]
-    model: str
-    """The name of its checkpoint; of a timing run the recipe's own, whatever single configurations have."""
+    model: str | None = None
+    """The name of its checkpoint, where its configuration has another than the recipe's own."""
 
     @property
     def label(self) -> str:
@@ -65,6 +65,7 @@ def sweep_of(
     patterns, expanded = list(configurations), recipe.expanded()
     for each in expanded:
         _check_mask(recipe.model_of(each), locked_for(recipe, each, lock))
+    models = recipe.own_models()
     names = _chosen([configuration.name for configuration in expanded], patterns, "configuration")
     wanted = _chosen([task.name for task in recipe.tasks], tasks, "task")
     planned: list[PlannedRun] = []
@@ -75,7 +76,7 @@ def sweep_of(
         for configuration in expanded:
             if configuration.name in names:
                 identity = identity_of(recipe, lock, task, rows, [configuration])
-                model = recipe.model_of(configuration).name
+                model = models.get(configuration.name)
                 planned.append(PlannedRun("accuracy", configuration.name, task.name, rows, identity, model))
     for timing in recipe.timing:
         if timing.task in wanted and not patterns:
@@ -83,8 +84,7 @@ def sweep_of(
             task = next(task for task in recipe.tasks if task.name == timing.task)
             _check_prompts(task.name, prompts, lock)
             identity = identity_of(recipe, lock, task, prompts, _timed(recipe, timing), timing)
-            model = recipe.model.name
-            planned.append(PlannedRun("timing", timing.name, timing.task, prompts, identity, model))
+            planned.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
     return planned
 
 

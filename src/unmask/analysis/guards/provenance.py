@@ -51,7 +51,7 @@ def mixed_provenance(table: Table) -> list[Finding]:
         for timing in {timing.run: timing for timing in timings}.values():
             findings += _uncommitted(timing, [timing], f"timing on {timing.task}")
         for timing in {(timing.run, timing.model): timing for timing in timings}.values():
-            beside = [one for one in timings if (one.run, one.model) == (timing.run, timing.model)]
+            beside = [each for each in timings if (each.run, each.model) == (timing.run, timing.model)]
             findings += _apart(table, timing, beside)
     return findings
 
