@@ -1,6 +1,7 @@
 """The code of a user's own policy is part of a run's identity, and a worker refuses other code than was planned."""
 
 import sys
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,6 +51,33 @@ def test_an_edit_makes_a_new_run_of_that_configuration_alone(file: Path, noun: s
 
 def test_code_of_an_installed_package_is_known_by_its_version() -> None:
     assert own_code("click.core:Command") == f"click {version('click')}"
+
+
+def test_code_beside_the_installed_packages_is_known_by_its_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    (folder / "of_no_package.py").write_text(CODE)
+    assert own_code("of_no_package:Mine") == f"sha256:{sha256(CODE.encode()).hexdigest()}"
+
+
+def test_a_package_of_ones_own_is_known_by_all_of_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "own_package"
+    (package / "parts").mkdir(parents=True)
+    (package / "__init__.py").write_text("from own_package.parts.mine import Mine\n")
+    (package / "parts" / "mine.py").write_text(CODE)
+    before = own_code("own_package:Mine")
+    (package / "notes.txt").write_text("Nothing that runs.")
+    assert own_code("own_package:Mine") == before
+    (package / "parts" / "mine.py").write_text(CODE + "# edited\n")
+    edited = own_code("own_package:Mine")
+    (package / "parts" / "mine.py").rename(package / "parts" / "other.py")
+    assert len({before, edited, own_code("own_package:Mine")}) == 3
 
 
 @pytest.mark.parametrize("target", ["nowhere_at_all:Mine", "my_policy.deeper:Mine", "sys:path"])

@@ -198,4 +198,4 @@ def test_the_ceilings_that_proposals_name_are_those_of_a_plan() -> None:
     most = {
         unit: f"{saved[f'{unit}_k3_middle'].flops_saved:.0%}" for unit in ("attention", "mlp", "residual")
     }
-    assert most == {"attention": "7%", "mlp": "8%", "residual": "16%"}
+    assert most == {"attention": "8%", "mlp": "10%", "residual": "18%"}

@@ -14,11 +14,12 @@ from itertools import pairwise
 import msgspec
 
 from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import spec_of
+from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import no_step_to_reuse
+from unmask.engine.policy import Full, no_step_to_reuse
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -37,8 +38,8 @@ PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
-SCORED_BY = ("sub_block_size", "block_size", "block_cache")
-"""Decode settings that scores depend on."""
+SHARES = tuple(tuple(index * part % 8 < part for index in range(8)) for part in range(9))
+"""How often the leftmost position is among those that a step makes known: never, in one step of eight, ... always."""
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
@@ -119,14 +120,21 @@ class StepCounts:
     known_by: str
 
     @classmethod
-    def of_mean(cls, tokens_a_step: float, known_by: str) -> "StepCounts":
-        """Steps that make known so many positions on average."""
-        return cls(_pattern(tokens_a_step), (True,), known_by)
+    def of(cls, tokens: int, block: int, sub: int, known_by: str) -> "StepCounts":
+        """Steps of these numbers: as many tokens each, and as large a share of full-block steps."""
+        unmasked = _pattern(tokens / (block + sub))
+        leftmost = min(SHARES, key=lambda shares: abs(_block_share(unmasked, shares) - block / (block + sub)))
+        return cls(unmasked, leftmost, known_by)
 
     @property
     def mean(self) -> float:
         """Tokens a step."""
         return sum(self.unmasked) / len(self.unmasked)
+
+
+def _block_share(unmasked: tuple[int, ...], leftmost: tuple[bool, ...]) -> float:
+    steps = rehearse(Full(), 1, Script(unmasked=unmasked, leftmost=leftmost)).steps()
+    return steps["block"] / (steps["block"] + steps["sub"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +211,7 @@ def outlook(
         idle=idle,
         equal=_equal(recipe, configurations, lock),
         beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
-        samples_needed=_samples(recipe),
+        samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
     )
 
@@ -297,13 +305,6 @@ def _choices(task: str) -> set[str | None]:
         return {None}
 
 
-def _scored_alike(recipe: Recipe, configuration: ConfigurationSpec, layers: int) -> object:
-    """Equal for two configurations only when they must score alike: tokens are given, so no threshold chooses them."""
-    decode = recipe.decode_of(configuration)
-    settings = {name: getattr(decode, name) for name in SCORED_BY}
-    return settings, canonical(policy_spec(configuration.policy), layers)
-
-
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
@@ -342,8 +343,22 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     )
 
 
-def _samples(recipe: Recipe) -> int | None:
+def _samples(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], idle: Sequence[Idle], layers: int
+) -> int | None:
+    """Rows at which the intervals of all comparisons of the criterion's task would end below the allowed loss."""
     success = recipe.success
     if success is None or not success.confirm.drop:
         return None
-    return samples_for_margin(success.confirm.drop, assumed_discordance())
+    equal = {name for part in idle if part.task == success.task for name in part.configurations}
+    scored, control = is_scored(success.task), recipe.control
+    classes: dict[object, str] = {}
+    for each in sorted(configurations, key=lambda candidate: candidate.name != control):
+        decode = recipe.decode_of(each)
+        settings = tuple(
+            getattr(decode, name) for name in (SCORED_BY if scored else decode.__struct_fields__)
+        )
+        if each.name == control or each.name not in equal:
+            classes.setdefault((settings, canonical(policy_spec(each.policy), layers)), each.name)
+    comparisons = Comparisons(max(1, len(classes) - 1))
+    return samples_for_margin(success.confirm.drop, assumed_discordance(), comparisons.level)

@@ -110,14 +110,15 @@ def _in_full(record: IndexRecord) -> bool:
 
 
 def _steps_of(earlier: Sequence[IndexRecord], task: str, store: Store) -> StepCounts | None:
-    tokens = steps = 0
+    tokens = block = sub = 0
     for record in earlier:
         result = RunFolder(store.runs_folder / record.folder).result()
         effect = result.effect.get("generation") if isinstance(result, AccuracyResult) else None
         if effect is not None:
             tokens += record.answers.tokens or 0
-            steps += effect.forwards.get("block", 0) + effect.forwards.get("sub", 0)
-    return StepCounts.of_mean(tokens / steps, f"earlier runs of {task}") if tokens and steps else None
+            block += effect.forwards.get("block", 0)
+            sub += effect.forwards.get("sub", 0)
+    return StepCounts.of(tokens, block, sub, f"earlier runs of {task}") if tokens and block + sub else None
 
 
 def _is_of_the_model(record: IndexRecord, run: PlannedRun, lock: Lock, store: Store) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from unmask.analysis.gains import Speedup, counted_gain, speedup_of
-from unmask.analysis.likeness import acts, but_threshold, control_of, likeness, threshold
+from unmask.analysis.likeness import acts, but_threshold, control_of, outcome_class, threshold
+from unmask.analysis.losses import Comparisons, Loss, comparisons_of, loss_of
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
-from unmask.analysis.verdict import Loss, loss_of
 from unmask.spec.recipe import Gained
 
 
@@ -44,9 +44,11 @@ def frontier(table: Table, group: TaskResults, axis: Gained = "speed") -> list[P
     control = control_of(group)
     if control is None:
         return []
-    placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]
+    comparisons = comparisons_of(table, group)
+    points = [_point(table, control, entry, axis, comparisons) for entry in group.entries]
+    placed = [point for point in points if point is not None]
     curve = sorted((point for point in placed if point.threshold is not None), key=lambda rival: rival.gain)
-    twins = {entry.configuration: likeness(entry) for entry in group.entries}
+    twins = {entry.configuration: outcome_class(entry) for entry in group.entries}
     judged = [
         # Configurations that must decode alike differ by noise only, so they do not beat each other.
         _judged(
@@ -71,9 +73,14 @@ def best_under(points: list[Point], budget: float, certain: bool = True) -> Poin
 
 
 def _point(
-    table: Table, control: ConfigurationResult, entry: ConfigurationResult, axis: Gained
+    table: Table,
+    control: ConfigurationResult,
+    entry: ConfigurationResult,
+    axis: Gained,
+    comparisons: Comparisons,
 ) -> Point | None:
-    speedup = speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task)
+    name, level = entry.configuration, comparisons.level
+    speedup = speedup_of(table, entry.experiment, name, control.configuration, entry.task, level)
     if axis == "speed":
         gain = speedup.value if speedup else 1.0 if entry is control and _is_timed(table, entry) else None
     else:
@@ -90,7 +97,7 @@ def _point(
         threshold=threshold(entry),
         settings=but_threshold(entry),
         speedup=speedup,
-        loss=None if entry is control else loss_of(control, entry),
+        loss=None if entry is control else loss_of(control, entry, comparisons),
     )
 
 

@@ -17,6 +17,8 @@ from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
 """Layers of the published checkpoints, for results that do not say how many their model has."""
+SCORED_BY = ("sub_block_size", "block_size", "block_cache")
+"""Decode settings that scores depend on."""
 Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 
 
@@ -38,7 +40,25 @@ def behaviour(result: Measured) -> Hashable:
 
 def likeness(result: Measured) -> Hashable:
     """Equal for two results only when checkpoint, policy and decode settings must decode alike."""
-    return result.model, behaviour(result), _frozen(dict(result.decode))
+    return result.model, behaviour(result), _decoding(result)
+
+
+def must_agree(first: ConfigurationResult, second: ConfigurationResult) -> bool:
+    """Whether two results must be equal: both decode alike, or what differs had nothing to act on."""
+    return outcome_class(first) == outcome_class(second)
+
+
+def outcome_class(entry: ConfigurationResult) -> Hashable:
+    """Equal for two results only when they must be equal: a policy that could not act is none."""
+    parts = entry.effect.values()
+    idle = bool(parts) and all(part.inactive and not part.branch_rows_skipped for part in parts)
+    return entry.model, BASELINE if idle else behaviour(entry), _decoding(entry)
+
+
+def _decoding(result: Measured) -> Hashable:
+    """The decode settings that matter: where tokens are given, a threshold that would choose them does not."""
+    scored = set(result.effect) == {"scoring"}
+    return _frozen({name: value for name, value in result.decode.items() if not scored or name in SCORED_BY})
 
 
 def acts(result: Measured) -> bool:

@@ -210,6 +210,8 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
     screen.print(results_table(outcome.table(), f"{outcome.experiment}: {standing}"))
+    if note := outcome.table_note():
+        screen.print(note, markup=False)
     if times := outcome.predicted_and_actual():
         predicted, actual = map(duration, times)
         screen.print(

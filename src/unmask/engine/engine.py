@@ -182,6 +182,7 @@ class Engine:
             block_cache=spec.block_cache,
             mask_token=self.mask_token,
             stop_tokens=frozenset(stop_tokens),
+            family=self.config.family,
         )
         seed = request_seed(spec.seed, ids, request.repeat) if request.seed is None else request.seed
         room = self.config.max_positions - len(ids)

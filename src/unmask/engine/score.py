@@ -119,7 +119,7 @@ def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> B
     size = spec.block_size
     sub_block = spec.sub_block_size if estimator == "chain" else size
     cache = spec.block_cache or estimator == "canvas"
-    return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset())
+    return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset(), engine.config.family)
 
 
 def _target(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Target:

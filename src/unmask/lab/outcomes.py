@@ -24,7 +24,7 @@ from unmask.report.gather import gather, task_parts
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import flips_of, with_recordings
-from unmask.report.tables import brief_table
+from unmask.report.tables import brief_table, levels_note
 from unmask.spec.sweep import task_label
 from unmask.store.experiments import experiment_names, experiment_of
 from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
@@ -115,6 +115,11 @@ def result_rows(
         label = task_label(task, limit)
         rows.append({"Task": label, **dict(zip(titles, cells, strict=True)), "State": state})
     return rows
+
+
+def levels_of(store: Store, experiment: str) -> str:
+    """At which level the intervals of an experiment's table hold, in a sentence; empty without intervals."""
+    return levels_note(task_parts(store, experiment))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from typing import Any
 from unmask.analysis.frontier import Point, best_under
 from unmask.analysis.gains import Gain, Speedup
 from unmask.analysis.guards import Finding
+from unmask.analysis.losses import Comparisons, Loss
 from unmask.analysis.statistics import Interval
 from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, TaskResults
-from unmask.analysis.verdict import Loss, Verdict
+from unmask.analysis.verdict import Verdict
 from unmask.spec.recipe import Gained
 
 
@@ -23,10 +24,6 @@ class TableLine:
     """Of the accuracy."""
     loss: Loss | None
     """Against the control; None for the control itself."""
-    p_value: float | None
-    """Exact McNemar test, corrected by Holm over the table; None where rows are not paired or nothing can differ."""
-    same_as_control: bool
-    """Whether it cannot differ from the control by construction."""
     skipped: float | None
     """Share of the layer work that was not done."""
     gains: Mapping[Gained, Gain]
@@ -41,6 +38,11 @@ class TableLine:
     def name(self) -> str:
         """The configuration."""
         return self.entry.configuration
+
+    @property
+    def same_as_control(self) -> bool:
+        """Whether it cannot differ from the control by construction."""
+        return self.loss is not None and self.loss.equal
 
     @property
     def rate(self) -> float | None:
@@ -60,6 +62,8 @@ class TaskPart:
     group: TaskResults
     lines: tuple[TableLine, ...]
     control: ConfigurationResult | None
+    comparisons: Comparisons
+    """How many comparisons with the control hold together, and so the level of the intervals."""
     planes: Mapping[Gained, tuple[Point, ...]]
     """Accuracy and gain of the configurations, by what is gained; first by what the criteria name."""
     equal: tuple[tuple[str, ...], ...]

@@ -166,7 +166,8 @@ def _point_tip(point: Point, line_: TableLine) -> str:
     tooltip = f"{point.configuration}: {in_percent(point.accuracy)} %, {point.gain:.2f} times"
     if point.loss is not None:
         bounds = point.loss.interval
-        tooltip += f", loses {in_percent(point.loss.value)} points ({span(bounds.low, bounds.high)})"
+        error = "equal by construction" if point.loss.equal else span(bounds.low, bounds.high)
+        tooltip += f", loses {in_percent(point.loss.value)} points ({error})"
     if line_.skipped:
         tooltip += f", {in_percent(line_.skipped)} % of the layer work skipped"
     if point.dominated_by:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import guards_by_name
-from unmask.analysis.words import count, duration, in_percent
+from unmask.analysis.words import count, duration, in_percent, level_in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
     KINDS,
@@ -27,8 +27,9 @@ from unmask.report.figures import (
     timeline,
     work_plot,
 )
+from unmask.report.heat_maps import heat_maps
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
-from unmask.report.tables import across, columns_of, heat_maps
+from unmask.report.tables import across, columns_of
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
 SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")
@@ -91,6 +92,7 @@ def _task(task: TaskPart) -> dict[str, Any]:
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
         "frontiers": [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None],
+        "level": level_in_percent(task.comparisons.level),
         "work": work_plot(task),
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),

@@ -1,8 +1,8 @@
 """Classes that a user wrote: what identifies their code, how they are made, and what an error of theirs says.
 
 Their code is part of a run's identity, as the weights are. Code of one's own is known by the hash of its source file,
-so that an edit makes a new run. Code of an installed package is known by the package's version. Modules that the file
-imports in turn are not looked at.
+or of all modules of a package that the class is taken from, so that an edit makes a new run. Code of an installed
+package is known by the package's version. Other modules that are imported in turn are not looked at.
 """
 
 import hashlib
@@ -48,10 +48,21 @@ def own_code(target: str, kind: OwnKind = POLICY) -> str:
     """The code behind `package.module:Class` or the name of an entry point, in a few words."""
     module = target.partition(":")[0] if ":" in target else _installed(target, kind).module
     source = _source_of(module, target, kind)
-    if INSTALLED.isdisjoint(source.parts):
-        return f"sha256:{hashlib.sha256(read_plain(source)).hexdigest()}"
-    (distribution, *_) = packages_distributions()[module.partition(".")[0]]
-    return f"{distribution} {version(distribution)}"
+    if not INSTALLED.isdisjoint(source.parts):
+        for distribution in packages_distributions().get(module.partition(".")[0], ()):
+            return f"{distribution} {version(distribution)}"
+    return f"sha256:{_hash_of(source)}"
+
+
+def _hash_of(source: Path) -> str:
+    """The hash of a module, or of all modules of a package: it often only names a class that stands in one of them."""
+    if source.name != "__init__.py":
+        return hashlib.sha256(read_plain(source)).hexdigest()
+    total = hashlib.sha256()
+    for file in sorted(source.parent.rglob("*.py")):
+        content = hashlib.sha256(read_plain(file)).hexdigest()
+        total.update(f"{file.relative_to(source.parent).as_posix()} {content}\n".encode())
+    return total.hexdigest()
 
 
 def made_of(target: str, options: Mapping[str, Any], kind: OwnKind) -> Any:

@@ -80,7 +80,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None = None
     """Commit of the checkout that the code belongs to; null for an installed package."""
     diff_sha256: str | None = None
-    """Digest of the difference from that commit; null where there is none."""
+    """Digest of the difference from that commit; null where there is none, and `unknown-...` where git did not tell."""
     torch: str | None = None
     """Version of torch."""
     device: str | None = None
