@@ -1,8 +1,12 @@
 """A small recipe as text, and locks that were never made of any file."""
 
+from dataclasses import asdict
 from typing import Any
 
+from unmask.model.hub import parse_published
+from unmask.spec.family import FAST_DLLM_V2
 from unmask.spec.lock import Lock, LockedCheckpoint
+from unmask.spec.published import published
 from unmask.spec.recipe import Recipe, parse_recipe
 
 TEXT = """\
@@ -104,12 +108,15 @@ def changed(*changes: tuple[str, str], text: str = TEXT) -> str:
 
 
 def checkpoint_for(name: str) -> dict[str, Any]:
-    """An invented checkpoint of a lock, with weights of its own."""
+    """A checkpoint of a lock with invented weights; a published one has the shape that is known of it."""
+    known = None if name in SHAPES else published(name)
+    config = parse_published(known) if known else None
     return {
         "model": name,
         "files": {"config.json": "c" * 64, "model.safetensors": f"weights of {name}"},
-        "shape": SHAPES[name],
-        "block_size": 32,
+        "shape": asdict(config.shape) if config else SHAPES[name],
+        "block_size": config.block_size if config else 32,
+        "family": config.family.name if config else FAST_DLLM_V2.name,
     }
 
 

@@ -338,12 +338,8 @@ class Recipe(Part, frozen=True, kw_only=True):
     @property
     def models(self) -> dict[str, ModelSpec]:
         """Every checkpoint by its name, the recipe's own first."""
-        models = [
-            self.model,
-            *(each.model for each in self.grid),
-            *(each.model for each in self.configurations),
-        ]
-        return {model.name: model for model in models if model is not None} | {self.model.name: self.model}
+        own = [each.model for each in (*self.grid, *self.configurations) if each.model is not None]
+        return {model.name: model for model in (self.model, *own)} | {self.model.name: self.model}
 
     def own_models(self) -> dict[str, str]:
         """The names of checkpoints of configurations that have another than the recipe's own."""

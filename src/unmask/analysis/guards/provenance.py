@@ -109,28 +109,22 @@ def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[Configura
 
 def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], name: str) -> list[Finding]:
     findings = []
-    models = list(dict.fromkeys(entry.model for entry in entries))
-    for key, severity, beside in (
-        (key, severity, beside)
-        for key, severity in MUST_AGREE
-        for beside in (
-            [[entry for entry in entries if entry.model == model] for model in models]
-            if key in OF_THE_CHECKPOINT
-            else [list(entries)]
-        )
-    ):
-        known = [entry for entry in beside if entry.provenance.get(key) is not None]
-        values = [_text(entry.provenance[key]) for entry in known]
-        distinct = list(dict.fromkeys(values))
-        if len(distinct) > 1:
-            usual = max(distinct, key=values.count)
-            odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
-            sentence = (
-                f"{name}: {len(distinct)} different values of {key} "
-                f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
-                f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
-            )
-            findings.append(mixed_provenance.finding(severity, sentence, place, odd))
+    models = dict.fromkeys(entry.model for entry in entries)
+    for key, severity in MUST_AGREE:
+        beside = [[entry for entry in entries if entry.model == model] for model in models]
+        for compared in beside if key in OF_THE_CHECKPOINT else [entries]:
+            known = [entry for entry in compared if entry.provenance.get(key) is not None]
+            values = [_text(entry.provenance[key]) for entry in known]
+            distinct = list(dict.fromkeys(values))
+            if len(distinct) > 1:
+                usual = max(distinct, key=values.count)
+                odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
+                sentence = (
+                    f"{name}: {len(distinct)} different values of {key} "
+                    f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
+                    f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
+                )
+                findings.append(mixed_provenance.finding(severity, sentence, place, odd))
     return findings
 
 
