@@ -138,6 +138,15 @@ def scored_by(estimator: str, text: str) -> str:
     return text.replace("limit = 4", f'limit = 4\nestimator = "{estimator}"')
 
 
+def test_tokens_a_forward_are_no_criterion_where_tokens_are_given(run: Run, tmp_path: Path) -> None:
+    text = TEXTS.replace("speedup", "gain").replace("[success]", '[success]\nby = "tokens_a_forward"')
+    said = planned(run, write_recipe(tmp_path / "given", text))["outlook"]["beyond"]
+    assert said.startswith(
+        "On unmask_choice_text tokens are given and scored, so nothing gains tokens a forward"
+    )
+    assert 'set success.by to "work" or "speed"' in said
+
+
 def test_policies_cannot_act_on_single_letters_under_chain(run: Run, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path / "letters", LETTERS)
     outlook = planned(run, recipe)["outlook"]

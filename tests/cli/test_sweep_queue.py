@@ -146,6 +146,10 @@ def test_a_run_that_two_experiments_submitted_counts_by_its_living_job(
     AnnouncedJobs.announce(store, "zz_other", [run_id]).confirm(["3"])
     cluster.programs(squeue="echo '17_0|RUNNING|None|n1|'; echo '3|FAILED|NonZeroExitCode|n1|'")
     assert statuses(run)["k1_first"] == "running"
+    AnnouncedJobs.announce(store, "aa_other", [run_id]).confirm(["2"])
+    cluster.programs(sacct="echo '2|CANCELLED by 1000|None|n1|0:15'; echo '3|FAILED|NonZeroExitCode|n1|1:0'")
+    cluster.programs(squeue="exit 1")
+    assert statuses(run)["k1_first"] == "unknown"
 
 
 @pytest.fixture

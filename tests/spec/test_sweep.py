@@ -503,24 +503,29 @@ def test_a_task_that_was_not_locked_is_refused() -> None:
 AUTO = """
 [[configurations]]
 name = "auto"
-policy = { kind = "layer_reuse", layers = "auto", calibration = "trace.npz", share = 0.3 }
+policy = POLICY
 """
+CHOOSING = '{ kind = "layer_reuse", layers = "auto", calibration = "trace.npz", share = 0.3 }'
+COMBINED = f'{{ kind = "combine", rows = {{ kind = "trim" }}, layers = {CHOOSING} }}'
 
 
-def auto_run(folder: Path) -> PlannedRun:
+def auto_run(folder: Path, policy: str = CHOOSING) -> PlannedRun:
     file = folder / "recipe.toml"
-    file.write_text(TEXT + AUTO, encoding="utf-8")
+    file.write_text(TEXT + AUTO.replace("POLICY", policy), encoding="utf-8")
     found = read_recipe(file)
     return next(run for run in planned(found) if run.configuration == "auto")
 
 
-def test_another_trace_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [CHOOSING, COMBINED], ids=["alone", "combined"])
+def test_another_trace_under_the_same_name_is_another_run(tmp_path: Path, policy: str) -> None:
     (tmp_path / "trace.npz").write_bytes(b"one")
-    first = auto_run(tmp_path)
-    assert run_id(auto_run(tmp_path).identity) == run_id(first.identity)
-    assert first.identity["policy"]["calibration"] == str(tmp_path / "trace.npz")
+    first = auto_run(tmp_path, policy)
+    assert run_id(auto_run(tmp_path, policy).identity) == run_id(first.identity)
+    chosen = first.identity["policy"]
+    named = chosen["layers"] if policy is COMBINED else chosen
+    assert named["calibration"] == str(tmp_path / "trace.npz")
     (tmp_path / "trace.npz").write_bytes(b"two")
-    assert run_id(auto_run(tmp_path).identity) != run_id(first.identity)
+    assert run_id(auto_run(tmp_path, policy).identity) != run_id(first.identity)
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:

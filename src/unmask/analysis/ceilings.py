@@ -27,6 +27,7 @@ from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
 from unmask.spec.decode import ResolvedSpec
+from unmask.spec.family import FAMILIES, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import locked_for
@@ -229,18 +230,19 @@ def _script_of(
     recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
 ) -> Script:
     _, decode = _decoded(recipe, configuration, lock)
-    script = script_of(decode)
+    script = script_of(decode, FAMILIES[locked_for(recipe, configuration, lock).family])
     counts = known.get(configuration.name)
     return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
 
-def script_of(decode: ResolvedSpec) -> Script:
+def script_of(decode: ResolvedSpec, family: Family) -> Script:
     """The answer that is rehearsed: one of the longest allowed, within reason; the settings are resolved."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
         block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
         block_cache=decode.block_cache,
+        family=family,
     )
 
 
@@ -309,6 +311,11 @@ def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
         return None
+    if success.by == "tokens_a_forward" and is_scored(success.task):
+        return (
+            f"On {success.task} tokens are given and scored, so nothing gains tokens a forward there. No run can "
+            'confirm the criterion; set success.by to "work" or "speed".'
+        )
     names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
     for part in idle:
         if part.task == success.task and names <= set(part.configurations):

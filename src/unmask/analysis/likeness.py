@@ -102,6 +102,22 @@ def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[Configurati
     ]
 
 
+def method_of(entry: ConfigurationResult) -> tuple[Hashable, str]:
+    """What configurations of one method share, and its name: weights, policy, and the kind of unmasking rule.
+
+    They may differ in what the rule is given (a threshold, positions a step), which trades accuracy for parallelism.
+    """
+    rule = entry.decode.get("rule") or {}
+    kind = str(rule.get("kind") or "threshold")
+    rest = {name: value for name, value in entry.decode.items() if name not in ("threshold", "rule")}
+    spec = spec_of(entry)
+    policy = [str(entry.policy.get("kind")), (spec.short_name if spec else None) or ""]
+    words = [*(policy if acts(entry) else ["plain decoding"]), "" if kind == "threshold" else kind]
+    return (entry.provenance.get("weights"), behaviour(entry), kind, _frozen(rest)), ", ".join(
+        filter(None, words)
+    )
+
+
 def threshold(result: Measured) -> float | None:
     """The threshold of a plain decoding; None under a policy."""
     value = result.decode.get("threshold")
@@ -146,10 +162,7 @@ def flops(result: Measured) -> float | None:
 def tokens_a_forward(result: Measured) -> float | None:
     """Accepted tokens over block, sub and commit forwards; None where nothing was generated or counted."""
     effect = result.effect.get("generation")
-    if effect is None or not result.tokens:
-        return None
-    forwards = sum(number for kind, number in effect.forwards.items() if kind != "prefill")
-    return result.tokens / forwards if forwards else None
+    return effect.tokens_a_forward(result.tokens) if effect else None
 
 
 def units(result: Measured) -> int | None:

@@ -222,6 +222,8 @@ class Verdict:
     criteria: SuccessSpec
     basis: str = ""
     """What was timed or counted, which rows were asked, and at which level the intervals hold."""
+    confirmed: tuple[str, ...] = ()
+    """Candidates that meet the criteria by figures that no guard calls invalid, the one that gains most first."""
 
 
 def verdict(table: Table, experiment: str, findings: Iterable[Finding] | None = None) -> Verdict:
@@ -240,7 +242,7 @@ def verdict(table: Table, experiment: str, findings: Iterable[Finding] | None = 
     doubtful = answer == "undecided" != seeming
     reason = _reason(seeming, candidates, criteria) if doubtful else _reason(answer, sound, criteria)
     judged = Verdict(experiment, answer, reason, candidates, (), criteria)
-    judged = replace(judged, basis=_basis(table, judged))
+    judged = replace(judged, basis=_basis(table, judged), confirmed=tuple(_confirmed(sound, criteria)))
     if answer != "undecided":
         return judged
     needed = tuple(_missing(judged, about, judged_group(table, experiment, criteria.task)))
@@ -251,6 +253,12 @@ def verdict(table: Table, experiment: str, findings: Iterable[Finding] | None = 
             judged, reason=f"{reason} But a guard calls the figures invalid.", missing=(mend, *needed)
         )
     return replace(judged, missing=needed)
+
+
+def _confirmed(sound: Sequence[Candidate], criteria: SuccessSpec) -> Iterator[str]:
+    good = [candidate for candidate in sound if confirms(candidate, criteria)]
+    for candidate in sorted(good, key=lambda one: -(one.gain.value if one.gain else 0.0)):
+        yield candidate.configuration
 
 
 Spoiled = set[tuple[str, str, str]]

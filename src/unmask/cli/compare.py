@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from unmask import lab
+from unmask.analysis.likeness import tokens_a_forward
 from unmask.analysis.table import ConfigurationResult
 from unmask.analysis.words import counted, level_in_percent, signed
 from unmask.cli.options import store_option
@@ -75,6 +76,7 @@ def _side(entry: ConfigurationResult, folder: str) -> dict[str, Any]:
         "task": entry.task,
         "value": entry.value,
         "rows": entry.rows,
+        "tokens_a_forward": tokens_a_forward(entry),
     } | ({"sandbox": entry.sandbox} if entry.sandbox else {})
 
 
@@ -84,7 +86,9 @@ def _show(compared: ComparedRuns, flips: int) -> None:
     for name, side, folder in zip(("first ", "second"), (first, second), compared.folders, strict=True):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
         called = "" if side.configuration == folder else f"{side.configuration}  "
-        say(f"{name}  {side.value:7.2%}  {called}{folder}{programs}")
+        rate = tokens_a_forward(side)
+        beside = f"  {rate:.2f} tokens a forward" if rate else ""
+        say(f"{name}  {side.value:7.2%}  {called}{folder}{beside}{programs}")
     change = f"Difference {signed(pair.value * 100, 2)} points on {counted(pair.count, 'row')}"
     if comparison.equal:
         say(f"{change}. The two must give the same answers, so there is no interval.")

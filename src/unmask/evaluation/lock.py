@@ -15,13 +15,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin_model, tasks_of
 from unmask.evaluation.task_files import check_names
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
-from unmask.model.token_files import MERGES_FILE, TOKENIZER_FILE, mask_token_of
+from unmask.model.token_files import MERGES_FILE, VOCABULARY_FILE, mask_token_of, tokenizer_file
 from unmask.reading import open_plain, parse_json, read_plain
 from unmask.spec.lock import Lock, LockedCheckpoint, as_text
 from unmask.store.files import write_atomically
@@ -60,13 +62,13 @@ def _fetched(model: str, revision: str | None) -> LockedCheckpoint:
     from huggingface_hub import HfApi
 
     commit = pin_model(model, revision, HfApi())
-    return locked_checkpoint(model, find_checkpoint(model, commit or revision), commit)
+    checkpoint = locked_checkpoint(model, find_checkpoint(model, commit or revision), commit)
+    return msgspec.structs.replace(checkpoint, asked_revision=revision)
 
 
 def locked_checkpoint(model: str, folder: Path, revision: str | None = None) -> LockedCheckpoint:
     """Lock a checkpoint's folder."""
-    merges = () if (folder / TOKENIZER_FILE).is_file() else (MERGES_FILE,)
-    files = sorted({file for pattern in (*CHECKPOINT_FILES, *merges) for file in folder.glob(pattern)})
+    files = checkpoint_files(folder)
     config = read_config(folder)
     return LockedCheckpoint(
         model=model,
@@ -93,7 +95,7 @@ def lock_of(
         members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},
         tasks=rows_sha256(loaded),
         sizes=dict(loaded.sizes),
-        versions={task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)},
+        versions=_versions(loaded),
         lm_eval=version("lm_eval"),
     )
 
@@ -105,22 +107,47 @@ def _mask_token(config: ModelConfig, folder: Path) -> int | None:
     return None
 
 
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Every file of a checkpoint that may change an answer."""
+    files = {file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)}
+    if tokenizer_file(folder) == folder / VOCABULARY_FILE:
+        files.add(folder / MERGES_FILE)
+    return sorted(files)
+
+
+def _versions(loaded: Loaded) -> dict[str, str]:
+    return {task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)}
+
+
 def check_checkpoint(checkpoint: LockedCheckpoint, folder: Path) -> None:
     """Refuse a checkpoint that is not the locked one."""
     for name, digest in checkpoint.files.items():
         file = folder / name
         if not file.is_file() or file_sha256(file) != digest:
             raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
+    for file in checkpoint_files(folder):
+        # What lies beside a commit of the hub is of that commit.
+        if checkpoint.revision is None and file.name not in checkpoint.files:
+            raise UnmaskError(
+                f"{file} was not there when the checkpoint was locked; take it away or run `unmask prepare` again."
+            )
 
 
 def check_rows(lock: Lock, loaded: Loaded) -> None:
-    """Refuse samples that are not the locked ones."""
+    """Refuse samples or code of tasks that are not the locked ones."""
     for task, digest in rows_sha256(loaded).items():
         if task not in lock.tasks:
             raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
         if lock.tasks[task] != digest:
             raise UnmaskError(
                 f"The samples of {task} are not those that were locked; run `unmask prepare` again."
+            )
+    used = {"lm-eval": version("lm_eval"), **_versions(loaded)}
+    for name, locked in {"lm-eval": lock.lm_eval, **lock.versions}.items():
+        if locked is not None and used.get(name, locked) != locked:
+            raise UnmaskError(
+                f"{name} has version {used[name]} but was locked with {locked}; install that one or run "
+                "`unmask prepare` again."
             )
 
 

@@ -152,7 +152,13 @@ def _tasks(
     for checkpoint in {each.model: each for each in checkpoints.values()}.values():
         check_checkpoint(checkpoint, find_checkpoint(checkpoint.model, checkpoint.revision))
     check_rows(lock, loaded)
-    if any(lock.tasks.get(name) != digest for name, digest in task["rows_sha256"].items()):
+    names = task["rows_sha256"]
+    held = {
+        "rows_sha256": {name: lock.tasks.get(name) for name in names},
+        "version": {name: lock.versions.get(name) for name in names},
+        "lm_eval": lock.lm_eval,
+    }
+    if any(task[part] != value for part, value in held.items()):
         raise UnmaskError("The lock has changed since this run was planned; plan and run the recipe again.")
     return loaded
 

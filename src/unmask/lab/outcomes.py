@@ -21,6 +21,7 @@ from unmask.lab.recipes import Message, Notify, read_criteria
 from unmask.lab.runs import StorePlace, open_store, status
 from unmask.report.document import Document
 from unmask.report.gather import gather, task_parts
+from unmask.report.lessons import lessons
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import flips_of, with_recordings
@@ -193,6 +194,8 @@ class WrittenReport:
     page: Path
     verdicts: tuple[Verdict, ...]
     """Of the experiments that have criteria."""
+    lessons: tuple[tuple[str, ...], ...]
+    """What each of these experiments shows, in three sentences."""
 
 
 def report(
@@ -223,8 +226,10 @@ def report(
         document = with_recordings(document, place, recordings, _as_text(on_event))
     folder = Path(output) if output else report_folder(place, names, others)
     markdown, page = write_report(document, folder)
-    verdicts = tuple(part.verdict for part in document.parts if part.verdict is not None)
-    return WrittenReport(markdown, page, verdicts)
+    judged = [(part.verdict, lessons(part)) for part in document.parts if part.verdict is not None]
+    return WrittenReport(
+        markdown, page, tuple(verdict for verdict, _ in judged), tuple(said for _, said in judged)
+    )
 
 
 def _as_text(on_event: Notify | None) -> Callable[[str], None]:

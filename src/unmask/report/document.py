@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.analysis.frontier import Point, best_under
+from unmask.analysis.frontier import Curve, Point, best_under
 from unmask.analysis.gains import Gain, Speedup
 from unmask.analysis.guards import Finding
 from unmask.analysis.losses import Comparisons, Loss
@@ -52,6 +52,18 @@ class TableLine:
             return self.timing.tokens_per_second if generating else self.timing.requests_per_second
         return self.entry.run_tokens_per_second if self.entry.foreign else None
 
+    @property
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        """Forwards, computed and skipped layer rows by kind of forward, all paths together."""
+        found: dict[str, dict[str, int]] = {}
+        for part in self.entry.effect.values():
+            for kind, work in part.by_kind.items():
+                sums = found.setdefault(kind, {"forwards": 0, "branch_rows": 0, "branch_rows_skipped": 0})
+                sums["forwards"] += work.forwards
+                sums["branch_rows"] += work.branch_rows
+                sums["branch_rows_skipped"] += work.branch_rows_skipped
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPart:
@@ -66,6 +78,8 @@ class TaskPart:
     """How many comparisons with the control hold together, and so the level of the intervals."""
     planes: Mapping[Gained, tuple[Point, ...]]
     """Accuracy and gain of the configurations, by what is gained; first by what the criteria name."""
+    curves: tuple[Curve, ...]
+    """Methods with two points or more of tokens a forward and accuracy."""
     equal: tuple[tuple[str, ...], ...]
     """Sets of configurations that reuse work and cannot differ by construction."""
     baselines: tuple[str, ...]

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from unmask.analysis.foreign import import_table
-from unmask.analysis.frontier import frontier
+from unmask.analysis.frontier import curves, frontier
 from unmask.analysis.gains import COUNTED, Speedup, counted_gain, speedup_of
 from unmask.analysis.guards import run_guards
 from unmask.analysis.likeness import acts, alike, control_of, reuse_fraction, work_ratio
@@ -136,6 +136,7 @@ def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
         control=control,
         comparisons=comparisons,
         planes={by: tuple(frontier(own, group, by)) for by in dict.fromkeys((first, "speed", "work"))},
+        curves=tuple(curves(group)),
         equal=tuple(tuple(entry.configuration for entry in same) for same in sets if acts(same[0])),
         baselines=next(
             (tuple(entry.configuration for entry in same) for same in sets if not acts(same[0])), ()

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from unmask.analysis.frontier import Point
+from unmask.analysis.frontier import CurvePoint, Point
 from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import acts
+from unmask.analysis.likeness import acts, tokens_a_forward
 from unmask.analysis.verdict import Answer
 from unmask.analysis.words import (
     MISSING,
@@ -79,8 +79,9 @@ def _drop(line: TableLine) -> Cell:
     if line.loss is None:
         return Cell(MISSING, "", None)
     if line.loss.equal:
-        note = "must be 0" if line.loss.value else "equal by construction"
-        return Cell(in_percent(line.loss.value), note, line.loss.value)
+        if line.loss.value:
+            return Cell(in_percent(line.loss.value), "must be 0", line.loss.value)
+        return Cell("equal by construction", "", 0.0)
     bounds = line.loss.interval
     return Cell(in_percent(line.loss.value), span(bounds.low, bounds.high), line.loss.value)
 
@@ -107,6 +108,11 @@ def _counted(by: Gained, line: TableLine) -> Cell:
     if gain is None:
         return Cell(MISSING, "", None)
     return Cell("1" if line.is_control else times(gain.value), "", gain.value)
+
+
+def _tokens_a_forward(line: TableLine) -> Cell:
+    number = tokens_a_forward(line.entry)
+    return Cell(times(number), "", number)
 
 
 def _programs(line: TableLine) -> Cell:
@@ -219,6 +225,13 @@ COLUMNS = (
         applies=lambda task: task.generates,
     ),
     Column(
+        heading="Tokens a forward",
+        explanation="Accepted tokens over block, sub and commit forwards; autoregressive decoding has 1.",
+        cell=_tokens_a_forward,
+        applies=lambda task: any(tokens_a_forward(line.entry) for line in task.lines),
+        brief=True,
+    ),
+    Column(
         heading="Speed",
         unit="tokens/s",
         explanation="Median over the rounds of the timing run.",
@@ -304,6 +317,33 @@ def levels_note(tasks: Sequence[TaskPart]) -> str:
             levels.setdefault(level_in_percent(task.comparisons.level), []).append(task.name)
     parts = [f"{level} on {join_words(names)}" for level, names in levels.items()]
     return f"Intervals of drops and speed-ups: {'; '.join(parts)}." if parts else ""
+
+
+CURVE_HEADINGS = ("Method", "Points (tokens a forward, accuracy in %)", "Left out", "AUP")
+
+
+def curve_rows(task: TaskPart) -> list[tuple[str, str, str, str]]:
+    """A row for each method whose accuracy under parallelism can be told."""
+    return [
+        (curve.method, _curve_points(curve.points), _curve_points(curve.left_out), f"{curve.aup:.1f}")
+        for curve in task.curves
+    ]
+
+
+def _curve_points(points: Sequence[CurvePoint]) -> str:
+    return ", ".join(
+        f"{point.configuration} ({point.tokens_a_forward:.2f}, {point.accuracy:.1f})" for point in points
+    )
+
+
+def curve_note(task: TaskPart) -> str:
+    """What AUP is, with the accuracy that it is measured by."""
+    best = task.curves[0].best
+    return (
+        "AUP is the area under accuracy (in percent) over tokens a forward, each point weighted by how near it comes "
+        f"to the best accuracy of the table, y_max = {best:.1f} %; a point more than 5 below the first of its method "
+        "is left out. It is a single number without an interval."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class LockedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """As it was asked for."""
     revision: str | None = None
     """The commit of a hub checkpoint."""
+    asked_revision: str | None = None
+    """The branch, tag or commit that was asked for."""
     files: dict[str, str] = {}
     """SHA-256 of every file of the checkpoint."""
     shape: dict[str, int] = {}

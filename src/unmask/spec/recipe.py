@@ -338,8 +338,8 @@ class Recipe(Part, frozen=True, kw_only=True):
     @property
     def models(self) -> dict[str, ModelSpec]:
         """Every checkpoint by its name, the recipe's own first."""
-        own = [each.model for each in (*self.grid, *self.configurations) if each.model is not None]
-        return {model.name: model for model in (self.model, *own)} | {self.model.name: self.model}
+        own = {model.name: model for each in self.expanded() if (model := each.model) is not None}
+        return {self.model.name: self.model} | own | {self.model.name: self.model}
 
     def own_models(self) -> dict[str, str]:
         """The names of checkpoints of configurations that have another than the recipe's own."""
