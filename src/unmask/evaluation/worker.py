@@ -61,7 +61,7 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
         work_offline()
     meter = Meter()
     with meter.phase("tasks"):
-        loaded = _tasks(identity, worker, lock, checkpoints)
+        loaded = _tasks(identity, worker, lock)
     with meter.phase("loading"):
         engines = _engines(identity, checkpoints, worker, run.dtype())
     engine = engines[""]
@@ -135,10 +135,8 @@ def _check_code(identity: dict[str, Any]) -> None:
                     )
 
 
-def _tasks(
-    identity: dict[str, Any], worker: WorkerSettings, lock: Lock, checkpoints: dict[str, LockedCheckpoint]
-) -> Loaded:
-    """The loaded tasks, whose samples must be those that the identity names."""
+def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Loaded:
+    """The loaded tasks, whose samples must be those that the identity names, as the checkpoints must."""
     task = identity["task"]
     data = Path(worker.data) if worker.data else None
     loaded = load_tasks(
@@ -149,7 +147,7 @@ def _tasks(
         bool(worker.allow_unsafe_code),
         lock.datasets or None,
     )
-    for checkpoint in {each.model: each for each in checkpoints.values()}.values():
+    for checkpoint in {each.model: each for each in _checkpoints(identity, lock).values()}.values():
         check_checkpoint(checkpoint, find_checkpoint(checkpoint.model, checkpoint.revision))
     check_rows(lock, loaded)
     names = task["rows_sha256"]
