@@ -95,6 +95,11 @@ import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", ("127.0.0.1", {port}))
 """
 
+SHARED_MEMORY = """
+import ctypes
+assert ctypes.CDLL(None).shmget({key}, 4096, 0) != -1
+"""
+
 UNIX = """
 import socket
 socket.socket(socket.AF_UNIX).connect({address!r})

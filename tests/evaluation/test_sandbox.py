@@ -3,6 +3,7 @@
 Every promise has a control: the same program succeeds in a weakened sandbox, so that its test can fail.
 """
 
+import ctypes
 import json
 import os
 import shutil
@@ -238,6 +239,16 @@ def test_network(run: Run) -> None:
         run(source)
         with pytest.raises(BlockingIOError):
             receiver.recv(16)
+
+
+def test_shared_memory_that_anybody_may_open(run: Run) -> None:
+    libc, key = ctypes.CDLL(None), uuid.uuid4().int & 0x7FFFFFFF
+    segment = libc.shmget(key, 4096, 0o1666)
+    assert segment != -1
+    try:
+        fails_only_when_isolated(run, programs.SHARED_MEMORY.format(key=key), UNSHARED=[])
+    finally:
+        libc.shmctl(segment, 0, None)
 
 
 def test_tokens_in_the_environment(run: Run) -> None:
