@@ -56,9 +56,13 @@ for harm in (
         print("refused")
 """
 
-READ = "assert open({path!r}).read() == 'alive'"
+READ = "assert open({path!r}).read() == 'alive'\n"
 
-OPEN_LIBRARY = "import os; open(os.__file__, 'r+').close()"
+GAINABLE = """
+import ctypes
+no_new_privileges = 39
+assert ctypes.CDLL(None).prctl(no_new_privileges, 0, 0, 0, 0) == 0
+"""
 
 TOKEN = "import os; assert 'hf_secret' in os.environ.values()"
 

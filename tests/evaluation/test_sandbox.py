@@ -158,9 +158,9 @@ def test_lines_beside_the_nonce_do_not_prove_success(monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def canaries() -> Iterator[Path]:
-    """Files in the temporary folder that permissions do not protect: anyone may change or delete them."""
-    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+def canaries(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Files that permissions do not protect, in the temporary folder or another: anyone may change or delete them."""
+    folder = Path(tempfile.mkdtemp(dir=getattr(request, "param", "/tmp")))
     for name in ("delete", "overwrite", "read", "rename", "truncate"):
         (folder / name).write_text("alive")
         (folder / name).chmod(0o666)
@@ -194,13 +194,58 @@ def test_home_is_the_empty_folder_it_starts_in(run: Run) -> None:
     assert run("import os; assert 'mine' not in os.listdir()")["passed"]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="permissions protect the library from others")
-def test_the_interpreter_is_read_only() -> None:
-    assert run_program(programs.OPEN_LIBRARY, timeout=20, sandbox="unsafe").passed
-    assert run_program(programs.OPEN_LIBRARY, timeout=20).reason in (
-        "failed: OSError",
-        "failed: PermissionError",
+@pytest.mark.parametrize(
+    ("constant", "canaries"), [("SYSTEM", "/var/tmp"), ("LIBRARIES", "/tmp")], indirect=["canaries"]
+)
+def test_what_is_shown_is_read_only(run: Run, constant: str, canaries: Path) -> None:
+    """Also where permissions would let anybody write: folders of the system, of the interpreter and of libraries."""
+    shown = {"SYSTEM": (*sandbox.SYSTEM, str(canaries)), "LIBRARIES": str(canaries)}[constant]
+    outcome = run(
+        programs.READ.format(path=str(canaries / "read")) + programs.HARM.format(folder=str(canaries)),
+        {constant: shown},
     )
+    assert outcome["stdout_tail"].split() == ["refused"] * 5
+    assert outcome["passed"]
+
+
+def test_a_folder_that_holds_the_home_or_temporary_files_is_never_shown(
+    run: Run, request: pytest.FixtureRequest, canaries: Path
+) -> None:
+    home = request.getfixturevalue("ordinary") / "home" if "ordinary" in request.node.name else Path.home()
+    weaken = {
+        "LIBRARIES": f"{home}:{home.parent}:{tempfile.gettempdir()}:{Path(tempfile.gettempdir()).parent}"
+    }
+    secret = home / f".unmask-{uuid.uuid4().hex}"
+    try:
+        secret.write_text("alive")
+        for file in (secret, canaries / "read"):
+            assert run(programs.READ.format(path=str(file)), weaken)["reason"].startswith("failed: ")
+    finally:
+        secret.unlink()
+
+
+def test_limits_of_each_process(run: Run) -> None:
+    source = "from resource import *\nprint(*(getrlimit(kind) for kind in (RLIMIT_CPU, RLIMIT_NOFILE, RLIMIT_CORE)))"
+    assert run(source, timeout=20)["stdout_tail"] == "(21, 21) (128, 128) (0, 0)\n"
+
+
+def test_no_capability_can_be_gained_or_kept(run: Run) -> None:
+    fails_only_when_isolated(run, programs.GAINABLE)
+    assert not run(programs.CAPABILITIES, {"UNUSED_UIDS": [0]})["passed"], "though root keeps its name"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="others cannot take groups")
+def test_the_groups_of_root_are_left_behind() -> None:
+    given = {"source": "import os; assert 4 in os.getgroups()", "weaken": {}}
+    for options, passed in (({"sandbox": "unsafe"}, True), ({}, False)):
+        answer = subprocess.run(
+            ["setpriv", "--groups", "4", sys.executable, driver.__file__],
+            input=json.dumps({**given, "options": {"timeout": 20, **options}}),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert json.loads(answer.stdout)["passed"] is passed
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="others have none to lose")
@@ -352,7 +397,7 @@ def test_endless_program(run: Run, source: str, kind: str) -> None:
 def test_the_limit_is_processor_time_of_all_processes_together(run: Run) -> None:
     """Waiting costs nothing; children that each work for less than the limit, and are gone, do."""
     assert run("import time; time.sleep(0.8)", timeout=0.5)["passed"]
-    assert run(programs.TOGETHER, timeout=2)["reason"] == "timeout"
+    assert run(programs.TOGETHER, {"PATIENCE": 1000}, timeout=2)["reason"] == "timeout"
     assert run(programs.TOGETHER, timeout=20)["passed"]
 
 
