@@ -64,6 +64,12 @@ no_new_privileges = 39
 assert ctypes.CDLL(None).prctl(no_new_privileges, 0, 0, 0, 0) == 0
 """
 
+NAMESPACE = """
+import ctypes
+new_user = 0x10000000
+assert ctypes.CDLL(None).unshare(new_user) == 0
+"""
+
 TOKEN = "import os; assert 'hf_secret' in os.environ.values()"
 
 MEMORY = """

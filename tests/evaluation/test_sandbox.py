@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,10 @@ def fails_only_when_isolated(run: Run, source: str, **weaken: Any) -> str:
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "failed: SIGSEGV"),
         ("import os; os._exit(1)", "failed: exited early"),
         ("input()", "failed: EOFError"),
+        ("import os; assert os.pread(0, 1, 0)", "failed: AssertionError"),
+        ("import os; assert os.getsid(0)", "passed"),  # 0 is a session that began outside
+        ("import os; assert len(os.listdir('/dev')) > 5", "failed: AssertionError"),
+        ("import os; os.mkdir('/new')", "failed: OSError"),
     ],
 )
 def test_verdict(run: Run, source: str, reason: str) -> None:
@@ -199,7 +204,7 @@ def test_home_is_the_empty_folder_it_starts_in(run: Run) -> None:
 )
 def test_what_is_shown_is_read_only(run: Run, constant: str, canaries: Path) -> None:
     """Also where permissions would let anybody write: folders of the system, of the interpreter and of libraries."""
-    shown = {"SYSTEM": (*sandbox.SYSTEM, str(canaries)), "LIBRARIES": str(canaries)}[constant]
+    shown = {"SYSTEM": (*sandbox.SYSTEM, "/var"), "LIBRARIES": str(canaries)}[constant]
     outcome = run(
         programs.READ.format(path=str(canaries / "read")) + programs.HARM.format(folder=str(canaries)),
         {constant: shown},
@@ -222,6 +227,20 @@ def test_a_folder_that_holds_the_home_or_temporary_files_is_never_shown(
             assert run(programs.READ.format(path=str(file)), weaken)["reason"].startswith("failed: ")
     finally:
         secret.unlink()
+
+
+def test_files_that_the_caller_has_open(canaries: Path) -> None:
+    with (canaries / "read").open() as file:
+        os.set_inheritable(file.fileno(), True)
+        assert (
+            run_program(f"import os; os.pread({file.fileno()}, 5, 0)", timeout=20).reason == "failed: OSError"
+        )
+
+
+@pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="there is no Python of the system")
+@pytest.mark.parametrize("run", ["ordinary user" if os.getuid() == 0 else "this user"], indirect=True)
+def test_namespaces_of_its_own(run: Run) -> None:
+    fails_only_when_isolated(run, programs.NAMESPACE)
 
 
 def test_limits_of_each_process(run: Run) -> None:
@@ -342,6 +361,15 @@ def test_no_daemon_is_left_behind(run: Run, ending: str) -> None:
     assert wait_until(lambda: not processes_named(name))
 
 
+def test_children_of_an_unprotected_program_end_with_it(run: Run) -> None:
+    """Unless they have left its family, as those of `programs.ORPHAN` have."""
+    name = uuid.uuid4().hex[:15]
+    source = f"import ctypes; ctypes.CDLL(None).prctl(15, b'{name}', 0, 0, 0)\n"
+    source += "import os, time\nos.fork() or os.setsid()\ntime.sleep(60)"
+    assert run(source, sandbox="unsafe", timeout=1)["reason"] == "timeout"
+    assert wait_until(lambda: not processes_named(name))
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="starts as another user")
 @pytest.mark.parametrize("kind", ["bubblewrap", "unsafe"])
 def test_programs_end_with_their_parent(ordinary: Path, kind: str) -> None:
@@ -364,6 +392,12 @@ def test_fork_bomb(run: Run) -> None:
     assert 0 < int(run(source)["stdout_tail"]) <= 32
     many = programs.FORK.format(attempts=100) + "time.sleep(60)"
     assert run(many, sandbox="unsafe")["reason"] == "processes"
+
+
+def test_what_one_program_starts_does_not_count_for_another(run: Run) -> None:
+    source = programs.FORK.format(attempts=20) + "time.sleep(3)"
+    with ThreadPoolExecutor(2) as pool:
+        assert [outcome["reason"] for outcome in pool.map(run, [source] * 2)] == ["passed"] * 2
 
 
 def test_output_flood(run: Run) -> None:
