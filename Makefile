@@ -6,12 +6,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALLED := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all lint system-deps bench bench-all torture clean help
+.PHONY: demo test test-all test-gpu lint system-deps bench bench-all torture clean help
 
 help:
-	@echo "make demo         install, then run a sweep on the embedded model and report on it"
+	@echo "make demo         install, then run the demo: a sweep on the embedded model, its verdict and report"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
+	@echo "make test-gpu     the tests of the engine on a CUDA device, where there is one"
 	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
 	@echo "make bench-all    the same and every other benchmark (more than an hour)"
 	@echo "make torture      install, then kill, fill and close things a thousand times, and find nothing lost (half an hour)"
@@ -25,8 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/unmask run recipes/00_baseline_embedded --slots 2
-	@$(BIN)/unmask report 00_baseline_embedded
+	@$(BIN)/unmask demo
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -39,6 +39,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/pytest -n 2 --dist worksteal --durations 10
+
+test-gpu: $(INSTALLED)
+	UNMASK_TEST_DEVICE=cuda $(BIN)/pytest tests/engine tests/policies tests/device/on_device.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py

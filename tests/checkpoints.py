@@ -1,6 +1,7 @@
 """Small random checkpoints for tests: recipes, folders, and loaded models with their oracle beside them."""
 
 import json
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,8 @@ GOLDEN = Path(__file__).parent / "golden"
 VOCABULARY = 64
 MASK = VOCABULARY - 1
 CPU = torch.device("cpu")
+DEVICE = torch.device(os.environ.get("UNMASK_TEST_DEVICE", "cpu"))
+"""Where engines of tests compute; oracles stay on the CPU."""
 AnyEngine = TypeVar("AnyEngine", bound=Engine)
 
 
@@ -79,11 +82,11 @@ def load_recipe(recipe: dict[str, Any], dtype: torch.dtype = torch.float32) -> M
 
 
 def load_engine(folder: Path, dtype: torch.dtype = torch.float32) -> Engine:
-    """Load a folder on the CPU; the engine has no tokenizer."""
+    """Load a folder on the device of the tests; the engine has no tokenizer."""
     checkpoint = open_checkpoint(folder)
     mask_token = checkpoint.config.mask_token_id
     assert mask_token is not None
-    return Engine(load_transformer(checkpoint, CPU, dtype), mask_token)
+    return Engine(load_transformer(checkpoint, DEVICE, dtype), mask_token)
 
 
 def engine_of(kind: type[AnyEngine], engine: Engine, transformer: Transformer | None = None) -> AnyEngine:

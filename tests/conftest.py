@@ -1,6 +1,7 @@
 """Settings of every test: one thread, so that rounding does not depend on the machine's cores, and random examples
 whose seed is made of the commit: each commit tries new ones, and a failure is there again on the same commit."""
 
+import os
 import subprocess
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +13,11 @@ from hypothesis import settings
 import unmask
 
 torch.set_num_threads(1)
+if os.environ.get("UNMASK_TEST_DEVICE") == "pretended":
+    # The device must exist before any test module asks for it, and is watched until the process ends.
+    from device.pretended import WATCH
+
+    WATCH.__enter__()
 settings.register_profile("by_commit", deadline=None, print_blob=True, database=None, max_examples=12)
 settings.load_profile("by_commit")
 

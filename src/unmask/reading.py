@@ -13,23 +13,26 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn
+from unicodedata import category
 
 MIB = 1 << 20
-MOST_TEXT = 4 * MIB
+MOST_TEXT = MIB
 """Bytes of what a person writes: a recipe, settings, a template."""
 MOST_BYTES = 256 * MIB
 """Bytes of what a program writes: a tokenizer, a result, a trace."""
 MOST_LINE = 64 * MIB
 """Bytes of one line of a file that is read line by line."""
 CHUNK = MIB
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 DOTTED = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){64}")
 """A key of very many parts, whose reading would take the square of their number."""
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[BinaryIO]:
+def open_plain(path: Path) -> Iterator[BufferedReader]:
     """Open a regular file; a pipe or a device, which might never answer, is refused without waiting for it."""
     if "\0" in str(path):
         raise FileNotFoundError(errno.ENOENT, "no file can have such a name", repr(str(path)))
@@ -111,6 +114,11 @@ def parse_settings(text: str, is_toml: bool) -> dict[str, Any]:
 def is_inside(name: str) -> bool:
     """Whether a name that stands in a file is that of a file in the same folder."""
     return name not in ("", ".", "..") and PurePosixPath(name).name == name and "\0" not in name
+
+
+def printable(text: str) -> str:
+    """Text for a screen: what could move its cursor or change its colours is shown as a replacement character."""
+    return "".join(c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else REPLACEMENT for c in text)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from unmask.cli import app
 from unmask.conformance.check import check, record
 from unmask.conformance.vectors import read_vector
+from unmask.engine.engine import Engine
+from unmask.engine.prompt import Request
 from unmask.engine.unmasking import ForcedTokens
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
@@ -50,14 +52,15 @@ def test_the_golden_folder_passes():
 
 
 def test_the_table(tmp_path: Path):
-    copy(tmp_path, "single_thr0.5", "single_stop0", "loglikelihood_first_token")
+    copy(tmp_path, "single_thr0.5", "single_stop0", "loglikelihood_first_token", "sdar_stop_middle")
     result = run(tmp_path)
     assert result.exit_code == 0
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
     assert rows["single_thr0.5"] == ["single_thr0.5", "equal", "equal", "-", "2.2e-04"]
     assert rows["single_stop0"][:4] == ["single_stop0", "equal", "-", "-"]
     assert rows["loglikelihood_first_token"][1] == "equal"
-    assert result.stdout.endswith("3 equal, 0 different (float32)\n")
+    assert rows["sdar_stop_middle"][:4] == ["sdar_stop_middle", "equal", "-", "-"], "families may be mixed"
+    assert result.stdout.endswith("4 equal, 0 different (float32)\n")
 
 
 def test_a_differing_token_is_found(tmp_path: Path):
@@ -78,6 +81,21 @@ DIFFERENCES: dict[str, tuple[str, dict[str, Any], str | None]] = {
         "single_thr0.5",
         {"expect": [{"ids": read("single_thr0.5")["expect"][0]["ids"][:-1]}]},
         "position 56: 57",
+    ),
+    "written": (
+        "sdar_b4_dynamic_steps2_len18",
+        {"written": [[18], *read("sdar_b4_dynamic_steps2_len18")["written"][1:]]},
+        "step 1 wrote 18, 19, expected 18",
+    ),
+    "one step more": (
+        "sdar_b4_dynamic_steps2_len18",
+        {"written": [*read("sdar_b4_dynamic_steps2_len18")["written"], [9]]},
+        "step 22 wrote nothing, expected 9",
+    ),
+    "forwards of a publisher": (
+        "sdar_b4_dynamic_steps2_len18",
+        {"forwards": {"prefill": 1, "denoise": 21, "commit": 11}},
+        None,
     ),
     "finish": (
         "single_stop0",
@@ -154,6 +172,11 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "rows": (read("loglikelihood_first_token") | {"rows": []}, "names an estimator but has no rows"),
     "setting": (read("single_thr0.5") | {"decode": {"treshold": 1}}, "unknown field `treshold`"),
     "threshold": (read("single_thr0.5") | {"decode": {"threshold": 2}}, "threshold is 2"),
+    "strategy": (
+        read("sdar_stop_middle") | {"decode": {"remasking_strategy": "random"}},
+        "remasking_strategy is 'random'; this version knows sequential, low_confidence_static",
+    ),
+    "family": (read("sdar_stop_middle") | {"family": "sdar_moe"}, "the family 'sdar_moe' cannot be read"),
     "weights": (
         read("single_thr0.5") | {"checkpoint": read("single_thr0.5")["checkpoint"] | {"seed": 4}},
         "differ from those it was recorded with",
@@ -189,3 +212,52 @@ def refused(result: Result, words: str) -> None:
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
+
+
+# A checkpoint of one's own.
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(read("single_thr0.5")["checkpoint"], tmp_path_factory.mktemp("own") / "model")
+
+
+def test_a_checkpoint_agrees_with_itself(own: Path):
+    result = run("--model", own)
+    assert result.exit_code == 0, result.output
+    report = json.loads(run("--model", own, "--json").stdout)
+    names = [vector["vector"] for vector in report["vectors"]]
+    assert names == [
+        f"prompt of {length}" for length in ("1 token", "31 tokens", "32 tokens", "33 tokens", "80 tokens")
+    ]
+    assert all(vector["tokens_equal"] and vector["steps_equal"] for vector in report["vectors"])
+    assert result.stdout.endswith("5 equal, 0 different (float32)\n")
+
+
+def test_a_dtype_is_compared_on_the_steps_of_float32(own: Path):
+    report = json.loads(run("--model", own, "--dtype", "bfloat16", "--json").stdout)
+    assert 0.8 < report["agreed"] / report["positions"] <= 1
+    assert report["positions"] >= 5 * 20
+
+
+def test_answers_that_depend_on_their_batch_are_found(own: Path, monkeypatch: pytest.MonkeyPatch):
+    """A row that saw its neighbours would be noticed: here the third answer changes as soon as there are five."""
+    original = Engine.stream
+
+    def leaking(self: Engine, prompts: list[Any], *arguments: Any, **named: Any) -> Any:
+        requests = list(prompts)
+        if len(requests) > 1:
+            requests[2] = Request([*requests[2].prompt[:-1], 5], requests[2].max_new_tokens)
+        return original(self, requests, *arguments, **named)
+
+    monkeypatch.setattr(Engine, "stream", leaking)
+    result = run("--model", own)
+    assert result.exit_code == 1
+    assert "4 equal, 1 different" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), (GOLDEN, "--model", "embedded")])
+def test_either_vectors_or_a_checkpoint(arguments: tuple[object, ...]):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "either a folder of vectors or a checkpoint" in result.stderr

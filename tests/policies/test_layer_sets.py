@@ -45,6 +45,7 @@ def test_indices_and_ranges() -> None:
         (reuse(layers=["a-b"]), "write an index"),
         (reuse(layers=["1-"]), "write an index"),
         (reuse(layers=["\u00b2"]), "write an index"),
+        (reuse(layers=["\u0663"]), "write an index"),
         (reuse(layers="upper"), "use first, middle, last, auto"),
         (reuse(size=6), "between 1 and 5"),
         (reuse(size=0), "size is 0; it must be at least 1"),

@@ -360,6 +360,25 @@ def test_a_run_set_aside_begins_anew_and_keeps_the_old_result(store: Store) -> N
     assert run.set_aside().name == "0002"
 
 
+def test_a_run_that_was_set_aside_half_way_is_not_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result goes first: one that stays without its attempts would be a result without samples."""
+    run = store.run(identity())
+    run.new_attempt()
+    run.publish(result(run, 0.5))
+    moved, rename = [], Path.rename
+
+    def once(self: Path, target: Path) -> Path:
+        if moved:
+            raise OSError(5, "the disk is gone")
+        moved.append(self.name)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", once)
+    with pytest.raises(UnmaskError, match="cannot be changed"):
+        run.set_aside()
+    assert (run.result(), len(run.attempts())) == (None, 1)
+
+
 def test_a_removed_run_is_gone(store: Store) -> None:
     run, other = done(store), done(store, k=3)
     run.remove()

@@ -14,17 +14,20 @@ from itertools import pairwise
 import msgspec
 
 from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import spec_of
+from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import no_step_to_reuse
+from unmask.engine.policy import Full, no_step_to_reuse
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.spec import AnyPolicySpec
+from unmask.spec.decode import ResolvedSpec
+from unmask.spec.family import FAMILIES, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 
@@ -35,8 +38,8 @@ PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
-SCORED_BY = ("sub_block_size", "block_size", "block_cache")
-"""Decode settings that scores depend on."""
+SHARES = tuple(tuple(index * part % 8 < part for index in range(8)) for part in range(9))
+"""How often the leftmost position is among those that a step makes known: never, in one step of eight, ... always."""
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
@@ -117,14 +120,21 @@ class StepCounts:
     known_by: str
 
     @classmethod
-    def of_mean(cls, tokens_a_step: float, known_by: str) -> "StepCounts":
-        """Steps that make known so many positions on average."""
-        return cls(_pattern(tokens_a_step), (True,), known_by)
+    def of(cls, tokens: int, block: int, sub: int, known_by: str) -> "StepCounts":
+        """Steps of these numbers: as many tokens each, and as large a share of full-block steps."""
+        unmasked = _pattern(tokens / (block + sub))
+        leftmost = min(SHARES, key=lambda shares: abs(_block_share(unmasked, shares) - block / (block + sub)))
+        return cls(unmasked, leftmost, known_by)
 
     @property
     def mean(self) -> float:
         """Tokens a step."""
         return sum(self.unmasked) / len(self.unmasked)
+
+
+def _block_share(unmasked: tuple[int, ...], leftmost: tuple[bool, ...]) -> float:
+    steps = rehearse(Full(), 1, Script(unmasked=unmasked, leftmost=leftmost)).steps()
+    return steps["block"] / (steps["block"] + steps["sub"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +186,8 @@ def outlook(
     configurations = recipe.expanded()
     scripts = {each.name: _script_of(recipe, each, lock, known) for each in configurations}
     control = next(each for each in configurations if each.name == recipe.control)
-    others = [each.name for each in configurations if recipe.decode_of(each) != recipe.decode_of(control)]
+    usual = lock.decoded(recipe.decode_of(control))
+    others = [each.name for each in configurations if lock.decoded(recipe.decode_of(each)) != usual]
     unpriced = [name for name in others if name not in known or control.name not in known]
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
@@ -191,7 +202,7 @@ def outlook(
         except UnmaskError as error:
             raise UnmaskError(f"Configuration {name}: {error}") from None
         flops[name] = total_price(ledger, shape, 2).flops
-    idle = _idle(recipe, configurations, shape.layers)
+    idle = _idle(recipe, configurations, lock)
     return Outlook(
         ceilings=ceilings,
         tokens_a_step={name: counts.mean for name, counts in known.items()},
@@ -199,9 +210,9 @@ def outlook(
         other_settings=others,
         unpriced=unpriced,
         idle=idle,
-        equal=_equal(recipe, configurations, shape.layers),
+        equal=_equal(recipe, configurations, lock),
         beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
-        samples_needed=_samples(recipe),
+        samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
     )
 
@@ -218,33 +229,35 @@ def _ceiling(
 def _script_of(
     recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
 ) -> Script:
-    script = script_of(recipe.decode_of(configuration), lock)
+    script = script_of(lock.decoded(recipe.decode_of(configuration)), FAMILIES[lock.family])
     counts = known.get(configuration.name)
     return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
 
-def script_of(decode: DecodeSpec, lock: Lock) -> Script:
-    """The answer that is rehearsed: one of the longest allowed, within reason."""
+def script_of(decode: ResolvedSpec, family: Family) -> Script:
+    """The answer that is rehearsed: one of the longest allowed, within reason; the settings are resolved."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
-        block_size=decode.resolved_block_size(lock.block_size),
+        block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
         block_cache=decode.block_cache,
+        family=family,
     )
 
 
-def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], layers: int) -> list[list[str]]:
+def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for configuration in configurations:
-        key = recipe.decode_of(configuration), canonical(policy_spec(configuration.policy), layers)
+        decode = lock.decoded(recipe.decode_of(configuration))
+        key = msgspec.json.encode(decode), canonical(policy_spec(configuration.policy), lock.shape["layers"])
         groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], layers: int) -> list[Idle]:
+def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
-    copies = _copies_in_scores(recipe, configurations, layers)
+    copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
         if not is_scored(task.name):
@@ -256,14 +269,14 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], layers: i
     return idle
 
 
-def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], layers: int) -> list[str]:
+def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, DecodeSpec] = {}
+    first: dict[object, ResolvedSpec] = {}
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        decode = recipe.decode_of(each)
+        decode = lock.decoded(recipe.decode_of(each))
         settings = tuple(getattr(decode, name) for name in SCORED_BY)
-        meaning = settings, canonical(policy_spec(each.policy), layers)
+        meaning = settings, canonical(policy_spec(each.policy), lock.shape["layers"])
         if first.setdefault(meaning, decode) != decode:
             copies.append(each.name)
     return copies
@@ -282,17 +295,15 @@ def _choices(task: str) -> set[str | None]:
         return {None}
 
 
-def _scored_alike(recipe: Recipe, configuration: ConfigurationSpec, layers: int) -> object:
-    """Equal for two configurations only when they must score alike: tokens are given, so no threshold chooses them."""
-    decode = recipe.decode_of(configuration)
-    settings = {name: getattr(decode, name) for name in SCORED_BY}
-    return settings, canonical(policy_spec(configuration.policy), layers)
-
-
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
         return None
+    if success.by == "tokens_a_forward" and is_scored(success.task):
+        return (
+            f"On {success.task} tokens are given and scored, so nothing gains tokens a forward there. No run can "
+            'confirm the criterion; set success.by to "work" or "speed".'
+        )
     names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
     for part in idle:
         if part.task == success.task and names <= set(part.configurations):
@@ -326,8 +337,22 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     )
 
 
-def _samples(recipe: Recipe) -> int | None:
+def _samples(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], idle: Sequence[Idle], layers: int
+) -> int | None:
+    """Rows at which the intervals of all comparisons of the criterion's task would end below the allowed loss."""
     success = recipe.success
     if success is None or not success.confirm.drop:
         return None
-    return samples_for_margin(success.confirm.drop, assumed_discordance())
+    equal = {name for part in idle if part.task == success.task for name in part.configurations}
+    scored, control = is_scored(success.task), recipe.control
+    classes: dict[object, str] = {}
+    for each in sorted(configurations, key=lambda candidate: candidate.name != control):
+        decode = recipe.decode_of(each)
+        settings = tuple(
+            getattr(decode, name) for name in (SCORED_BY if scored else decode.__struct_fields__)
+        )
+        if each.name == control or each.name not in equal:
+            classes.setdefault((settings, canonical(policy_spec(each.policy), layers)), each.name)
+    comparisons = Comparisons(max(1, len(classes) - 1))
+    return samples_for_margin(success.confirm.drop, assumed_discordance(), comparisons.level)

@@ -10,8 +10,11 @@ import click
 
 from unmask import lab
 from unmask.analysis.guards import guards_by_name
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
 from unmask.lab.outcomes import Checked
+from unmask.reading import printable
 
 COLOURS = {"invalid": "red", "warning": "yellow", "info": "blue"}
 WIDTH = 110
@@ -60,14 +63,16 @@ def _show(checked: Checked, explain: bool) -> None:
     guards = guards_by_name()
     for finding in checked.findings:
         mark = click.style(f"{finding.severity}: {finding.guard}", fg=COLOURS[finding.severity], bold=True)
-        click.echo(f"{mark} ({finding.experiment})")
-        click.echo(_indented(finding.sentence))
+        click.echo(f"{mark} ({printable(finding.experiment)})")
+        say(_indented(finding.sentence))
         if explain:
-            click.echo(_indented(guards[finding.guard].explanation))
-        click.echo(_indented(f"What to do: {finding.advice}") + "\n")
+            say(_indented(guards[finding.guard].explanation))
+        say(_indented(f"What to do: {finding.advice}") + "\n")
     tally: Counter[str] = Counter(finding.severity for finding in checked.findings)
     severities = ", ".join(f"{tally[severity]} {severity}" for severity in COLOURS if tally[severity])
-    click.echo(f"{checked.results} results, {len(guards)} guards: {severities or 'nothing found'}.")
+    click.echo(
+        f"{counted(checked.results, 'result')}, {len(guards)} guards: {severities or 'nothing found'}."
+    )
 
 
 def _indented(text: str) -> str:

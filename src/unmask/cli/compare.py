@@ -8,9 +8,13 @@ from typing import Any
 import click
 
 from unmask import lab
-from unmask.analysis.samples import Comparison
+from unmask.analysis.likeness import tokens_a_forward
 from unmask.analysis.table import ConfigurationResult
+from unmask.analysis.words import counted, level_in_percent, signed
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
+from unmask.lab.outcomes import ComparedRuns
+from unmask.reading import printable
 
 LONGEST = 400
 """Characters of an answer that are shown, its end: that is where the result stands."""
@@ -32,68 +36,86 @@ LONGEST = 400
 def compare(first: str, second: str, store: Path | None, flips: int, as_json: bool) -> None:
     """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
 
-    A run is given by its id, its folder, or the beginning of either. The difference is the second run's accuracy
-    minus the first's, with Tango's score interval, a bootstrap (seed 0) and the exact McNemar test.
+    A run is given by its id or folder, the beginning of either, or its configuration; where several have that name,
+    with its task and its experiment in front. The difference is the second run's accuracy minus the first's, with an
+    interval and the p-value that belongs to it: Tango's interval and the exact McNemar test, or Student's where rows
+    are not just right or wrong; rows of one prompt or subtask count as a cluster.
 
     \b
     Examples:
-      unmask compare 3f2a 91bc
+      unmask compare k1_first k2_middle
+      unmask compare 05_mine/gsm8k/k1_first 3f2a
       unmask compare results/runs/gsm8k-full-3f2a... results/runs/gsm8k-layer_reuse-91bc... --flips 20
     """
     compared = lab.compare(first, second, store=store)
     for sentence in compared.retractions:
-        click.echo(f"Warning: {sentence}", err=True)
+        say(f"Warning: {sentence}", err=True)
     if as_json:
-        click.echo(json.dumps(_document(compared.comparison), default=str))
+        click.echo(json.dumps(_document(compared), default=str))
         return
-    _show(compared.comparison, flips)
+    _show(compared, flips)
 
 
-def _document(comparison: Comparison) -> dict[str, Any]:
+def _document(compared: ComparedRuns) -> dict[str, Any]:
+    comparison, (first, second) = compared.comparison, compared.folders
     return {
-        "first": _side(comparison.first),
-        "second": _side(comparison.second),
-        "difference": asdict(comparison.difference),
+        "first": _side(comparison.first, first),
+        "second": _side(comparison.second, second),
+        "equal_by_construction": comparison.equal,
+        "difference": asdict(comparison.difference)
+        | ({"interval": None, "p_value": None} if comparison.equal else {}),
         "changed_answers": comparison.changed,
         "flips": [asdict(flip) for flip in comparison.flips],
     }
 
 
-def _side(entry: ConfigurationResult) -> dict[str, Any]:
-    return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows} | (
-        {"sandbox": entry.sandbox} if entry.sandbox else {}
-    )
+def _side(entry: ConfigurationResult, folder: str) -> dict[str, Any]:
+    return {
+        "run": folder,
+        "configuration": entry.configuration,
+        "task": entry.task,
+        "value": entry.value,
+        "rows": entry.rows,
+        "tokens_a_forward": tokens_a_forward(entry),
+    } | ({"sandbox": entry.sandbox} if entry.sandbox else {})
 
 
-def _show(comparison: Comparison, flips: int) -> None:
+def _show(compared: ComparedRuns, flips: int) -> None:
+    comparison = compared.comparison
     pair, first, second = comparison.difference, comparison.first, comparison.second
-    for name, side in (("first ", first), ("second", second)):
+    for name, side, folder in zip(("first ", "second"), (first, second), compared.folders, strict=True):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
-        click.echo(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
-    drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
-    click.echo(
-        f"Difference {pair.value * 100:+.2f} points on {pair.count:,} rows; 95 % interval "
-        f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
-    )
-    if pair.counts is not None and pair.p_value is not None:
-        click.echo(
-            f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
-            f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
+        called = "" if side.configuration == folder else f"{side.configuration}  "
+        rate = tokens_a_forward(side)
+        beside = f"  {rate:.2f} tokens a forward" if rate else ""
+        say(f"{name}  {side.value:7.2%}  {called}{folder}{beside}{programs}")
+    change = f"Difference {signed(pair.value * 100, 2)} points on {counted(pair.count, 'row')}"
+    if comparison.equal:
+        say(f"{change}. The two must give the same answers, so there is no interval.")
+    else:
+        say(
+            f"{change}; {level_in_percent(pair.interval.level)} interval "
+            f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}); p = {pair.p_value:.3g}."
         )
-    click.echo(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
+    if pair.counts is not None:
+        say(
+            f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
+            f"{pair.counts.gained}, neither {pair.counts.neither}."
+        )
+    say(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
     for flip in comparison.flips[:flips]:
-        click.echo(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
-        click.echo(f"  first : {_short(flip.first)}")
-        click.echo(f"  second: {_short(flip.second)}")
+        say(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")
+        say(f"  first : {_short(flip.first)}")
+        say(f"  second: {_short(flip.second)}")
     if len(comparison.flips) > flips:
-        click.echo(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
+        say(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
 
 
 def _span(low: float, high: float) -> str:
-    return f"{low * 100:+.2f} to {high * 100:+.2f}"
+    return f"{signed(low * 100, 2)} to {signed(high * 100, 2)}"
 
 
 def _short(text: str) -> str:
     # A model may write anything, a terminal must not obey it.
-    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"... {line[-LONGEST:]}"

@@ -5,7 +5,7 @@ for people, and the folder of results, which is whole when it has results.json.
 """
 
 import json
-import sys
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from unmask.analysis.words import counted
 from unmask.cli.options import (
     DECODE_FLAGS,
     CheckpointOptions,
@@ -24,7 +25,7 @@ from unmask.cli.options import (
     decode_spec,
     hint_at_chat,
 )
-from unmask.cli.screen import load_with_bar
+from unmask.cli.screen import console, load_with_bar
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config
@@ -33,6 +34,8 @@ from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.sweep import generation_arguments
 from unmask.store.files import write_atomically
+
+PLAIN_WIDTH = 160
 
 if TYPE_CHECKING:
     from unmask.evaluation.results import Evaluation
@@ -145,7 +148,7 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     model = arguments.checkpoint.model
     revision = locked.revision if locked else arguments.checkpoint.revision
     small = find_checkpoint(model, revision, weights=False)
-    spec.resolved_block_size(read_config(small).block_size)
+    read_config(small).decoded(spec)
 
     from unmask.evaluation.lock import check_lock
     from unmask.evaluation.task_data import load_tasks
@@ -217,6 +220,17 @@ def _check_new(output: Path) -> None:
         raise UnmaskError(
             f"{output.absolute().parent}: no such folder to make {output.name} in; make it first."
         )
+    try:  # a folder that cannot be written to is found out now, not after all the work
+        is_there = output.exists()
+        output.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+        if not is_there:
+            output.rmdir()
+    except OSError as error:
+        raise UnmaskError(
+            f"{output} cannot be written to ({error.strerror}); choose another --output."
+        ) from None
 
 
 def _write_results(output: Path, outcome: "Evaluation") -> None:
@@ -233,7 +247,6 @@ def _write_results(output: Path, outcome: "Evaluation") -> None:
 
 def _show(document: dict[str, Any]) -> None:
     """Print a line for each task, and the speeds."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("task", "metric", title=f"{document['model']['checkpoint']}")
@@ -250,12 +263,23 @@ def _show(document: dict[str, Any]) -> None:
         table.add_row(
             name, entry["metric"], f"{entry['value']:.4f}", error, str(entry["rows"]), skipped, remarks
         )
-    console = Console(highlight=False)
-    if not sys.stdout.isatty():
-        console.width = 160
-    console.print(table)
+    screen = console(PLAIN_WIDTH)
+    screen.print(table)
     for what, rate in (("decoding", "tokens_per_second"), ("scoring", "requests_per_second")):
         part = document["speed"].get(what)
         if part and part[rate]:
             unit = rate.replace("_per_second", "/s")
-            console.print(f"{what}: {part[rate]:.1f} {unit} over {part['requests']} requests (accuracy run)")
+            beside = _tokens_a_forward(document) if what == "decoding" else ""
+            screen.print(
+                f"{what}: {part[rate]:.1f} {unit}{beside} over {counted(part['requests'], 'request')} (accuracy run)"
+            )
+
+
+def _tokens_a_forward(document: dict[str, Any]) -> str:
+    """Accepted tokens over block, sub and commit forwards of all tasks, in words."""
+    forwards = [
+        entry["effect"].get("generation", {}).get("forwards", {}) for entry in document["tasks"].values()
+    ]
+    steps = sum(number for kinds in forwards for kind, number in kinds.items() if kind != "prefill")
+    tokens = document["speed"]["decoding"]["tokens"]
+    return f", {tokens / steps:.2f} tokens a forward" if tokens and steps else ""

@@ -5,7 +5,9 @@ from pathlib import Path
 import click
 
 from unmask import lab
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
+from unmask.cli.screen import say
 
 
 @click.command()
@@ -27,7 +29,7 @@ def export(experiments: tuple[str, ...], output: Path, store: Path | None) -> No
     """
     written = lab.export(*experiments, output=output, store=store)
     what = "summaries written below" if written.is_tree else "rows written to"
-    click.echo(f"{written.count} {what} {written.path}.")
+    say(f"{written.count} {what} {written.path}.")
 
 
 @click.command(name="import")
@@ -46,8 +48,9 @@ def import_summaries(folder: Path, name: str | None, store: Path | None) -> None
     """
     imported = lab.import_summaries(folder, name, store=store)
     for problem in imported.problems:
-        click.echo(f"{problem.path}: {problem.says}", err=True)
-    click.echo(f"{imported.added} summaries imported as {imported.name}, {len(imported.records)} in all.")
+        say(f"{problem.path}: {problem.says}", err=True)
+    noun = "summary" if imported.added == 1 else "summaries"
+    say(f"{imported.added} {noun} imported as {imported.name}, {len(imported.records)} in all.")
     if imported.problems:
-        click.echo(f"{len(imported.problems)} files could not be read.", err=True)
+        say(f"{counted(len(imported.problems), 'file')} could not be read.", err=True)
         raise click.exceptions.Exit(1)

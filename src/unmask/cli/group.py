@@ -17,6 +17,7 @@ import click
 
 import unmask
 from unmask.errors import UnmaskError
+from unmask.reading import printable
 from unmask.store.redaction import redacted
 
 
@@ -38,6 +39,7 @@ GROUPS = {
         "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
     },
     "Experiments": {
+        "demo": Verb("demo", "demo", "A sweep in minutes, its verdict and its report."),
         "new": Verb("recipe", "new", "Begin a new experiment."),
         "prepare": Verb("recipe", "prepare", "Fetch checkpoint and data once."),
         "plan": Verb("plan", "plan", "What a recipe would run, and what it can show."),
@@ -48,6 +50,7 @@ GROUPS = {
         "run-one": Verb("run_one", "run_one", "Execute one run of a store (what workers start as)."),
     },
     "Results": {
+        "results": Verb("status", "results", "The table that `unmask run` ends with."),
         "check": Verb("check", "check", "What makes results invalid or doubtful."),
         "compare": Verb("compare", "compare", "Two runs, sample by sample."),
         "report": Verb("report", "report", "Write results.md and report.html."),
@@ -79,7 +82,7 @@ class Defect(click.ClickException):
     exit_code = 70
 
     def __init__(self, error: Exception) -> None:
-        what = redacted(" ".join(f"{type(error).__name__}: {error}".split()))
+        what = _one_line(f"{type(error).__name__}: {error}")
         super().__init__(f"Unmask failed unexpectedly ({what}); set {TRACEBACK}=1 to see where.")
 
 
@@ -136,21 +139,26 @@ def failures_as_one_line() -> Iterator[None]:
         click.echo("Interrupted.", err=True)
         raise click.exceptions.Exit(130) from None
     except UnmaskError as error:
-        raise Refusal(redacted(" ".join(str(error).split()))) from None
+        raise Refusal(_one_line(str(error))) from None
     except BrokenPipeError:
         raise
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        raise Refusal(redacted(f"{place}{error.strerror or error}.")) from None
+        raise Refusal(_one_line(f"{place}{error.strerror or error}.")) from None
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
         raise Defect(error) from None
 
 
+def _one_line(text: str) -> str:
+    """A message on one line, without secrets, and without what would steer a terminal."""
+    return printable(redacted(" ".join(text.split())))
+
+
 def _usage_sentence(error: click.UsageError) -> str:
     hint = f" See {error.ctx.command_path} --help." if error.ctx else ""
-    return redacted(" ".join(error.format_message().split())) + hint
+    return _one_line(error.format_message()) + hint
 
 
 def _show_warning(
@@ -161,7 +169,7 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    click.echo(_one_line(f"Warning: {message}"), err=True)
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True)

@@ -8,6 +8,7 @@ import click
 from unmask.errors import UnmaskError
 from unmask.model.hub import find_checkpoint, in_cache, is_hub_id
 from unmask.model.info import describe, describe_published
+from unmask.reading import printable
 from unmask.spec.published import published
 
 GIB = 1 << 30
@@ -52,7 +53,7 @@ def info(ctx: click.Context, path: str, batch_size: int, length: int | None, as_
         if not as_json:
             raise
         facts = {"path": path, "usable": False, "reason": str(error)}
-    click.echo(json.dumps(facts, ensure_ascii=False, indent=1) if as_json else _as_text(facts))
+    click.echo(json.dumps(facts, ensure_ascii=False, indent=1) if as_json else printable(_as_text(facts)))
     ctx.exit(0 if facts["usable"] else 2)
 
 

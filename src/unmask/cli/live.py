@@ -18,6 +18,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from unmask.cli.prompts import NumberedRequest
+from unmask.cli.screen import Screen
+from unmask.reading import printable
 from unmask.spec import AnyPolicySpec, DecodeSpec
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class AnswerBar(AbstractContextManager["AnswerBar"]):
             TextColumn("{task.fields[tokens]} tokens, {task.fields[speed]:.1f} tokens/s,"),
             TimeRemainingColumn(),
             TextColumn("left"),
-            console=Console(stderr=True),
+            console=Screen(stderr=True),
             transient=True,
         )
         self.task = self.progress.add_task("", total=sum(budgets), answers="", tokens=0, speed=0.0)
@@ -255,8 +257,3 @@ class LiveView(AbstractContextManager["LiveView"]):
         self._live.update(Group(body, Text(self.footer, style="dim")), refresh=True)
         self.fresh.clear()
         self._drawn = time.perf_counter()
-
-
-def printable(text: str) -> str:
-    """The text without characters that would steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

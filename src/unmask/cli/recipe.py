@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from unmask.analysis.words import counted
 from unmask.cli.options import check_writable
 from unmask.errors import UnmaskError
 
@@ -85,4 +86,6 @@ def prepare(
     from unmask.evaluation.lock import prepare as lock_all
 
     lock = lock_all(names, model, output, revision, data, allow_code)
-    click.echo(f"{len(lock.files)} files and {len(lock.tasks)} tasks locked in {output}")
+    click.echo(
+        f"{counted(len(lock.files), 'file')} and {counted(len(lock.tasks), 'task')} locked in {output}"
+    )

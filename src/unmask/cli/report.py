@@ -6,7 +6,7 @@ import click
 
 from unmask import lab
 from unmask.cli.options import store_option
-from unmask.cli.screen import tell
+from unmask.cli.screen import say, tell
 
 
 @click.command()
@@ -56,8 +56,8 @@ def report(
         on_event=tell,
     )
     for verdict in written.verdicts:
-        click.echo(f"{verdict.experiment}: {verdict.answer}. {verdict.reason}")
-    click.echo(str(written.markdown))
-    click.echo(str(written.page))
+        say(f"{verdict.experiment}: {verdict.answer}. {verdict.reason}")
+    say(str(written.markdown))
+    say(str(written.page))
     if open_it:
         click.launch(str(written.page.resolve()))

@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Literal
 
 import click
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.status import Status
-from rich.table import Table
+from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.words import counted, duration
 from unmask.cli.options import selection, store_option
-from unmask.cli.screen import console, counts, status_text, tell
+from unmask.cli.screen import console, counts, results_table, tell
 from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
 from unmask.lab.planning import Selection
@@ -98,17 +97,17 @@ def run(
         for each in sweep.to_do:
             screen.print(f"{each.label}  {each.id}  ({each.status})" if sweep.locked else each.label)
         if sweep.unknown:
-            screen.print(sweep.unknown, markup=False)
+            screen.print(sweep.unknown)
         for sentence in sweep.changed:
-            screen.print(sentence, markup=False)
+            screen.print(sentence)
         screen.print(f"{len(sweep.to_do)} of {counted(len(sweep.runs), 'run')} would be executed.")
         return
-    with _Bars(screen) as bars:
+    with SweepBars(screen) as bars:
         outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
-    _close(outcome, screen)
+    show_outcome(outcome, screen)
 
 
-class _Bars:
+class SweepBars:
     """Shows the events of a sweep: a bar for all of it and one for each run under way."""
 
     def __init__(self, screen: Console) -> None:
@@ -117,7 +116,7 @@ class _Bars:
         self._waiting: Status | None = None
         self._whole = TaskID(0)
 
-    def __enter__(self) -> "_Bars":
+    def __enter__(self) -> "SweepBars":
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -134,7 +133,7 @@ class _Bars:
         """Show one event."""
         if isinstance(event, Message):
             self._stop()
-            self._screen.print(event.text, markup=False)
+            self._screen.print(event.text)
         elif isinstance(event, Waiting):
             self._waiting = self._waiting or self._screen.status("waiting for the queue")
             self._waiting.start()
@@ -150,7 +149,7 @@ class _Bars:
             f"{counted(event.runs, 'run')} on {', '.join(event.slots)}. Ctrl-C stops; repeat to go on."
         )
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -175,11 +174,11 @@ class _Bars:
                 _show_progress(bars, under_way[job.run], job)
 
 
-def _sentence(event: Ended) -> str:
+def _sentence(event: Ended) -> Text:
     if event.done:
-        return f"[green]done[/]    {event.command.label} ({event.seconds:.0f} s)"
+        return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
     reason = event.error or state_of(RunFolder(event.command.folder)).reason or f"exit code {event.code}"
-    return f"[red]failed[/]  {event.command.label}: {reason}"
+    return Text.assemble(("failed", "red"), f"  {event.command.label}: {reason}")
 
 
 def _show_progress(bars: Progress, bar: TaskID, job: WorkerCommand) -> None:
@@ -189,7 +188,7 @@ def _show_progress(bars: Progress, bar: TaskID, job: WorkerCommand) -> None:
         bars.update(bar, completed=reached[0], total=reached[1])
 
 
-def _close(outcome: SweepOutcome, screen: Console) -> None:
+def show_outcome(outcome: SweepOutcome, screen: Console) -> None:
     """Say how the sweep ended: a table of results, the forecast beside the time taken, and what is lacking."""
     if outcome.submitted:
         screen.print(
@@ -199,7 +198,7 @@ def _close(outcome: SweepOutcome, screen: Console) -> None:
         _show_results(outcome, screen)
     for run in outcome.lacking:
         reason = run.state.reason or "its worker ended before it began"
-        screen.print(f"{run.label} {run.status}: {reason}", style="red", markup=False)
+        screen.print(f"{run.label} {run.status}: {reason}", style="red")
     if outcome.lacking:
         screen.print("`unmask logs RUN` shows more; `unmask run RECIPE --retry-failed` tries again.")
     if outcome.lacking or outcome.unknown:
@@ -210,17 +209,12 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     standing = counts(run.status for run in outcome.runs)
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
-    screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
+    screen.print(results_table(outcome.table(), f"{outcome.experiment}: {standing}"))
+    if note := outcome.table_note():
+        screen.print(note, markup=False)
     if times := outcome.predicted_and_actual():
-        screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
-
-
-def _results_table(outcome: SweepOutcome, title: str) -> Table:
-    rows = outcome.table()
-    table = Table(title=title, box=SIMPLE)
-    for number, heading in enumerate(rows[0] if rows else ()):
-        table.add_column(heading, justify="right" if number > 1 else "left")
-    for row in rows:
-        *cells, status = row.values()
-        table.add_row(*cells, status_text(status))
-    return table
+        predicted, actual = map(duration, times)
+        screen.print(
+            f"Predicted {predicted} of work, took {actual} with the starting of workers; you waited "
+            f"{duration(outcome.elapsed)}."
+        )

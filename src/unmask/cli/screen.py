@@ -2,13 +2,19 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
+from rich.box import SIMPLE
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
+
+from unmask.reading import printable
 
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
@@ -31,9 +37,26 @@ STYLES = {
 }
 
 
-def console(plain_width: int = PLAIN_WIDTH) -> Console:
+class Screen(Console):
+    """A console for text of others: what looks like markup is text, and no character of it steers the terminal."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The parts of what is shown; only those of this program's own making control the terminal."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(printable(part.text), part.style)
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print a line in which text of others may stand."""
+    click.echo(printable(text), err=err)
+
+
+def console(plain_width: int = PLAIN_WIDTH) -> Screen:
     """A console that is wide enough for a table in a file too."""
-    screen = Console(highlight=False)
+    screen = Screen()
     if not screen.is_terminal:
         screen.width = plain_width
     return screen
@@ -50,9 +73,25 @@ def counts(statuses: Iterable[str]) -> str:
     return ", ".join(f"{tally[status]} {status}" for status in STYLES if tally[status])
 
 
+NARROW = 13
+"""Letters of a line of a heading."""
+
+
+def results_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:
+    """A table of rows whose last column is a status."""
+    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0))
+    for number, heading in enumerate(rows[0] if rows else ()):
+        # Headings break rather than the figures below them.
+        table.add_column("\n".join(wrap(heading, NARROW)), justify="right" if number > 1 else "left")
+    for row in rows:
+        *cells, status = row.values()
+        table.add_row(*cells, status_text(status))
+    return table
+
+
 def tell(message: "Message") -> None:
     """Show a sentence beside what is printed."""
-    click.echo(message.text, err=True)
+    say(message.text, err=True)
 
 
 def load_with_bar(
@@ -61,9 +100,9 @@ def load_with_bar(
     """Load the weights of a checkpoint that was opened before; the engine shares its tokenizer."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    screen = Console(stderr=True)
+    screen = Screen(stderr=True)
     bar = Progress(
-        TextColumn("Loading {task.description}"),
+        TextColumn("Loading {task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
         TransferSpeedColumn(),

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from unmask.cost import Ledger, Sharing
 from unmask.engine.ages import Refreshes
 from unmask.engine.step_plan import Feature, Kind
+from unmask.spec.family import FAST_DLLM_V2, Family
+
+NO_TOKEN = -1
+"""Stands for an unknown position where there is no mask token; it is never fed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +25,10 @@ class BlockSettings:
     block_size: int
     sub_block_size: int
     block_cache: bool
-    mask_token: int
+    mask_token: int | None
+    """What unknown positions are fed as; None where they never are."""
     stop_tokens: frozenset[int]
+    family: Family = FAST_DLLM_V2
 
 
 class SequenceState:
@@ -65,7 +71,8 @@ class SequenceState:
         self.total_steps = 0
         self.block_steps = 0
         """Full-block steps among them."""
-        self.has_block_keys = False
+        self.rule_steps = 0
+        """Steps of this sub-block as an unmasking rule counts them, idle ones included."""
         self.changed: set[int] = set()
         """Positions of the block whose token is newer than its keys."""
         self.remembered: dict[Feature, Refreshes] = {}
@@ -74,8 +81,9 @@ class SequenceState:
         """For each layer, a bit for every offset of this block whose input to it was remembered."""
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
-        padding = self.stop - len(prompt)
-        self.tokens = [*prompt, *[settings.mask_token] * padding]
+        self.unknown = NO_TOKEN if settings.mask_token is None else settings.mask_token
+        """What stands in `tokens` for a position that is not known."""
+        self.tokens = [*prompt, *[self.unknown] * (self.stop - len(prompt))]
         self.sub_block = range(0)
         """Positions of the current sub-block: the one that holds the first unknown position."""
         self._open_sub_block()
@@ -87,7 +95,7 @@ class SequenceState:
 
     def source(self, position: int) -> int:
         """The row whose logits predict a position; nothing else knows how far it lies to the left."""
-        return position - 1
+        return position - self.settings.family.shift
 
     def next_kind(self) -> Kind:
         """The forward that this sequence needs now, whatever its batch mates do."""
@@ -95,10 +103,9 @@ class SequenceState:
             return Kind.PREFILL
         if self.known_until >= self.stop:
             return Kind.COMMIT
-        first_is_masked = self.known_until == self.sub_block.start
-        if self.settings.block_cache and self.has_block_keys and not first_is_masked:
-            return Kind.SUB
-        return Kind.BLOCK
+        # The row that predicts a sub-block's first position may lie before it, where only a block forward feeds it.
+        fed = self.sub_block if self.settings.block_cache and self.rule_steps else range(0)
+        return Kind.SUB if self.source(self.known_until) in fed else Kind.BLOCK
 
     def positions(self, kind: Kind) -> range:
         """The positions that a forward of this kind feeds (a prefill is fed block by block)."""
@@ -108,15 +115,15 @@ class SequenceState:
 
     def masked(self, positions: Sequence[int]) -> list[int]:
         """Those of `positions` that are not known."""
-        mask = self.settings.mask_token
-        return [position for position in positions if self.tokens[position] == mask]
+        unknown = self.unknown
+        return [position for position in positions if self.tokens[position] == unknown]
 
     def read_positions(self, kind: Kind) -> list[int]:
         """Positions to be predicted after a forward of this kind; each is read from the row of its `source`."""
-        if kind is Kind.COMMIT:
-            return [self.stop] if self.stop < self.reads_until else []
-        if kind is Kind.PREFILL:
-            return [self.start] if self.known_until == self.start < self.reads_until else []
+        if kind in (Kind.COMMIT, Kind.PREFILL):
+            position = self.start if kind is Kind.PREFILL else self.stop
+            is_next = self.known_until == position < self.reads_until
+            return [position] if is_next and self.source(position) < position else []
         sub_block = self.sub_block
         return self.masked(range(sub_block.start, min(sub_block.stop, self.reads_until)))
 
@@ -130,7 +137,7 @@ class SequenceState:
             self.step += 1
             self.total_steps += 1
             self.block_steps += kind is Kind.BLOCK
-            self.has_block_keys = True
+            self.rule_steps += 1
             self.changed.difference_update(renewed)
 
     def write(self, position: int, token: int) -> None:
@@ -140,8 +147,8 @@ class SequenceState:
 
     def settle(self) -> None:
         """Advance over known positions and finish where the answer is settled."""
-        mask, limit = self.settings.mask_token, min(self.stop, self.end)
-        while self.known_until < limit and self.tokens[self.known_until] != mask:
+        unknown, limit = self.unknown, min(self.stop, self.end)
+        while self.known_until < limit and self.tokens[self.known_until] != unknown:
             self.known_until += 1
             if self.tokens[self.known_until - 1] in self.settings.stop_tokens:
                 self.finish_reason = "stop"
@@ -172,11 +179,10 @@ class SequenceState:
 
     def _open_next_block(self) -> None:
         self.start = self.stop
-        self.tokens += [self.settings.mask_token] * self.block_size
+        self.tokens += [self.unknown] * self.block_size
         self.blocks_done += 1
         self.step = 0
         self.block_steps = 0
-        self.has_block_keys = False
         self.changed.clear()
         self.remembered.clear()
         self.measured.clear()
@@ -187,6 +193,7 @@ class SequenceState:
         size = self.settings.sub_block_size
         first = self.start + (self.known_until - self.start) // size * size
         self.sub_block = range(first, first + size)
+        self.rule_steps = 0
 
 
 def room_for(sequences: Sequence[SequenceState]) -> tuple[int, int]:

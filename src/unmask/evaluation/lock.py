@@ -13,13 +13,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin_model, tasks_of
 from unmask.evaluation.task_files import check_names
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
-from unmask.model.token_files import mask_token_of
+from unmask.model.token_files import MERGES_FILE, VOCABULARY_FILE, mask_token_of, tokenizer_file
+from unmask.reading import open_plain, parse_json, read_plain
 from unmask.spec.lock import Lock, as_text
 from unmask.store.files import write_atomically
 
@@ -44,7 +47,7 @@ def prepare(
     loaded = load_tasks(names, data, None, allow_code, allow_unsafe_code=allow_code, revisions=commits)
     commit = pin_model(model, revision, HfApi())
     folder = find_checkpoint(model, commit or revision)
-    lock = lock_of(model, folder, loaded, commit, commits)
+    lock = msgspec.structs.replace(lock_of(model, folder, loaded, commit, commits), asked_revision=revision)
     write_atomically(output, as_text(lock))
     return lock
 
@@ -57,7 +60,7 @@ def lock_of(
     datasets: dict[str, str] | None = None,
 ) -> Lock:
     """Lock a checkpoint's folder and loaded tasks."""
-    files = sorted({file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)})
+    files = checkpoint_files(folder)
     config = read_config(folder)
     return Lock(
         model=model,
@@ -65,12 +68,13 @@ def lock_of(
         files={file.name: file_sha256(file) for file in files},
         shape=asdict(config.shape),
         block_size=config.block_size,
+        family=config.family.name,
         mask_token_id=_mask_token(config, folder),
         datasets=datasets or {},
         members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},
         tasks=rows_sha256(loaded),
         sizes=dict(loaded.sizes),
-        versions={task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)},
+        versions=_versions(loaded),
         lm_eval=version("lm_eval"),
     )
 
@@ -82,18 +86,43 @@ def _mask_token(config: ModelConfig, folder: Path) -> int | None:
     return None
 
 
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Every file of a checkpoint that may change an answer."""
+    files = {file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)}
+    if tokenizer_file(folder) == folder / VOCABULARY_FILE:
+        files.add(folder / MERGES_FILE)
+    return sorted(files)
+
+
+def _versions(loaded: Loaded) -> dict[str, str]:
+    return {task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)}
+
+
 def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
-    """Refuse a checkpoint or samples that are not the locked ones."""
+    """Refuse a checkpoint, samples or code of tasks that are not the locked ones."""
     for name, digest in lock.files.items():
         file = folder / name
         if not file.is_file() or file_sha256(file) != digest:
             raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
+    for file in checkpoint_files(folder):
+        # What lies beside a commit of the hub is of that commit.
+        if lock.revision is None and file.name not in lock.files:
+            raise UnmaskError(
+                f"{file} was not there when the checkpoint was locked; take it away or run `unmask prepare` again."
+            )
     for task, digest in rows_sha256(loaded).items():
         if task not in lock.tasks:
             raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
         if lock.tasks[task] != digest:
             raise UnmaskError(
                 f"The samples of {task} are not those that were locked; run `unmask prepare` again."
+            )
+    used = {"lm-eval": version("lm_eval"), **_versions(loaded)}
+    for name, locked in {"lm-eval": lock.lm_eval, **lock.versions}.items():
+        if locked is not None and used.get(name, locked) != locked:
+            raise UnmaskError(
+                f"{name} has version {used[name]} but was locked with {locked}; install that one or run "
+                "`unmask prepare` again."
             )
 
 
@@ -112,7 +141,7 @@ def _rows_sha256(task: Any) -> str:
 def file_sha256(file: Path) -> str:
     """The hash of one file's content."""
     total = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_plain(file) as stream:
         while chunk := stream.read(CHUNK):
             total.update(chunk)
     return total.hexdigest()
@@ -150,7 +179,7 @@ def _key(file: Path) -> str:
 
 def _read_hashes(memory: Path) -> dict[str, str]:
     try:
-        content = json.loads(memory.read_text(encoding="utf-8"))
+        content = parse_json(read_plain(memory))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

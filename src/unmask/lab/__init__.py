@@ -5,12 +5,13 @@
     >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=show)      # doctest: +SKIP
     >>> lab.check("05_mine").invalid, lab.report("05_mine").page                  # doctest: +SKIP
 
-    recipes     a recipe on disk: new, prepare
+    recipes     a recipe on disk: new, demo, prepare
     planning    what a recipe would run: plan
     executing   execute what is missing: run, running
     canary      a few rows first, judged before the rest
     runs        look after runs: status, logs, cancel, retract, remove
-    outcomes    what results come to: check, compare, report, export, import_summaries
+    outcomes    what results come to: results, check, compare, report, export, import_summaries
+    names       which run is meant by a name
 
 A function returns a struct or a path, prints nothing, and raises UnmaskError with one sentence. Names are imported
 when first used, so that looking at a store does not load the statistics.
@@ -21,15 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask.lab.executing import run, running
-    from unmask.lab.outcomes import check, compare, export, import_summaries, report
+    from unmask.lab.outcomes import check, compare, export, import_summaries, report, results
     from unmask.lab.planning import plan
-    from unmask.lab.recipes import new, prepare
+    from unmask.lab.recipes import demo, new, prepare
     from unmask.lab.runs import cancel, logs, remove, retract, status
 
 _HOMES = {
     "cancel": "runs",
     "check": "outcomes",
     "compare": "outcomes",
+    "demo": "recipes",
     "export": "outcomes",
     "import_summaries": "outcomes",
     "logs": "runs",
@@ -38,6 +40,7 @@ _HOMES = {
     "prepare": "recipes",
     "remove": "runs",
     "report": "outcomes",
+    "results": "outcomes",
     "retract": "runs",
     "run": "executing",
     "running": "executing",
@@ -48,6 +51,7 @@ __all__ = [
     "cancel",
     "check",
     "compare",
+    "demo",
     "export",
     "import_summaries",
     "logs",
@@ -56,6 +60,7 @@ __all__ = [
     "prepare",
     "remove",
     "report",
+    "results",
     "retract",
     "run",
     "running",

@@ -1,6 +1,7 @@
 """A recipe as it lies on disk: its text, read once, its lock, the folders it names; and the folder of a new one.
 
-Knows files and names. What a recipe expands to is in spec, what of it is still to do in planning.
+Knows files and names, those of the demo's recipe among them, which is part of the package. What a recipe expands to is
+in spec, what of it is still to do in planning.
 """
 
 import subprocess
@@ -25,12 +26,13 @@ from unmask.spec.recipe import (
     recipe_file,
     recipe_text,
 )
-from unmask.store.files import write_atomically
+from unmask.store.files import make_folder, write_atomically
 from unmask.store.redaction import redacted
 
 EMBEDDED_TASKS = "unmask_"
 """Tasks that ship with the package begin so."""
 TEMPLATES = Path(__file__).parents[1] / "assets" / "experiment"
+DEMO = Path(__file__).parents[1] / "assets" / "demo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,10 @@ class OpenRecipe:
         if not self.lock_file.exists():
             return None
         lock = read_lock(self.lock_file)
-        covers = lock.model == self.checkpoint and all(
-            task.name in lock.members for task in self.recipe.tasks
-        )
-        return lock if covers else None
+        same_model = lock.model == self.checkpoint
+        same_revision = self.recipe.model.revision in (lock.asked_revision, lock.revision)
+        covers = all(task.name in lock.members for task in self.recipe.tasks)
+        return lock if same_model and same_revision and covers else None
 
     def outline(self) -> Outline | None:
         """What stands in for the lock in a plan: the checkpoint's config and published numbers of rows, where known."""
@@ -111,7 +113,8 @@ class OpenRecipe:
         if config is None or len(known) < len(sizes):
             return None
         tasks = {name: tuple(source.name for source in sources) for name, sources in members.items()}
-        return Outline.of(self.checkpoint, asdict(config.shape), config.block_size, tasks, known)
+        shape, family = asdict(config.shape), config.family.name
+        return Outline.of(self.checkpoint, shape, config.block_size, family, tasks, known)
 
 
 def open_recipe(path: str | Path) -> OpenRecipe:
@@ -176,3 +179,25 @@ def new(name: str, folder: str | Path = "recipes") -> Path:
         filled = text.replace("@NAME@", name).replace("@DATE@", date.today().isoformat())
         write_atomically(place / template.name, filled)
     return place / RECIPE_FILE
+
+
+def demo(folder: str | Path = "unmask-demo") -> Path:
+    """Write the recipe of the demo into a folder, unless it is there already; gives the recipe's file.
+
+    The recipe runs on the embedded model, without a network, in a few minutes.
+
+        >>> lab.run(lab.demo(), slots=2, store="unmask-demo/results")         # doctest: +SKIP
+    """
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise UnmaskError(f"{place} is no folder; choose another name for the demo's.")
+    text = (DEMO / RECIPE_FILE).read_text(encoding="utf-8")
+    file = place / RECIPE_FILE
+    if not file.exists():
+        make_folder(place)
+        write_atomically(file, text)
+    elif recipe_text(file) != text:
+        raise UnmaskError(
+            f"{file} is not the demo of this version; name another folder, or run it with `unmask run {place}`."
+        )
+    return file

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from unmask.store.files import open_to_append
 from unmask.store.redaction import clean_copy
 
 LEASH = Path(__file__).with_name("leash.py")
@@ -44,7 +45,7 @@ def start_worker(
     """Start a command that dies with this process and appends its output, without secrets, to a file."""
     ignored = ",".join(str(int(each)) for each in ignore)
     leash = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), ignored, "--"]
-    with log_file.open("ab") as log:
+    with open_to_append(log_file) as log:
         copy = clean_copy(log)
     assert copy.stdin is not None, "it was asked for"
     with copy.stdin as output:

@@ -1,14 +1,21 @@
 """Chats rendered to text by the Jinja template that a checkpoint brings along.
 
 Knows where templates lie and how they expect to be run: sandboxed, with the whitespace settings, filters and
-functions that published templates rely on. It does not know about tokens beyond their texts.
+functions that published templates rely on, and within limits of steps, seconds and memory, since a template is a
+program of somebody else. It does not know about tokens beyond their texts.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError, nodes
@@ -23,6 +30,12 @@ TEMPLATE_FILE = "chat_template.jinja"
 
 Message = Mapping[str, Any]
 """A turn of a chat: `role` and `content`, and whatever else its template reads."""
+
+MOST_STEPS, MOST_SECONDS = 1_000_000, 3
+MOST_MEMORY = 512 << 20
+"""Bytes that rendering may take; a chat takes thousands."""
+MOST_CHARACTERS = 16 << 20
+LARGEST_INTEGER = 1 << 64
 
 # The space at the end tells whether the template trims messages: then it is gone after rendering.
 _END_OF_MESSAGE = "<<UNMASK_CONTINUES_HERE>> "
@@ -52,16 +65,19 @@ class ChatTemplate:
         return self._cut(text, beginning)
 
     def _run(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+        compiled = self._compiled
         try:
-            return self._compiled.render(
-                messages=list(messages),
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self._variables,
-            )
-        except UnmaskError:
-            raise
+            with _within_limits():
+                text = compiled.render(
+                    messages=list(messages),
+                    tools=None,
+                    documents=None,
+                    add_generation_prompt=add_generation_prompt,
+                    **self._variables,
+                )
+            if len(text) > MOST_CHARACTERS:
+                raise TemplateError(f"its text has {len(text)} characters")
+            return text
         except Exception as error:  # a template is foreign code: it may fail with anything
             raise UnmaskError(
                 f"{self._origin} cannot render this chat ({_one_line(error)}); "
@@ -71,8 +87,10 @@ class ChatTemplate:
     @cached_property
     def _compiled(self) -> Template:
         try:
-            return _environment().from_string(self._source)
-        except TemplateError as error:
+            # Constant parts are computed here already.
+            with _within_limits():
+                return _environment().from_string(self._source)
+        except Exception as error:  # a template that is nested too deeply is not only a TemplateError
             raise UnmaskError(
                 f"{self._origin} is not a valid template ({_one_line(error)}); "
                 "mend it, or give the prompt as text or as token ids."
@@ -107,6 +125,46 @@ def read_chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     return field if isinstance(field, str) else None
 
 
+@contextmanager
+def _within_limits() -> Iterator[None]:
+    """Stop a template that takes too many steps, too long or too much memory."""
+    left, end = MOST_STEPS, time.thread_time() + MOST_SECONDS
+
+    def count(frame: FrameType, event: str, argument: object) -> Any:  # noqa: ARG001 (the signature of a tracer)
+        nonlocal left
+        left -= 1
+        if left < 0 or time.thread_time() > end:
+            raise TemplateError(f"it takes more than {MOST_STEPS} steps or {MOST_SECONDS} seconds of work")
+        return count
+
+    tracer = sys.gettrace()
+    with _limited_memory():
+        sys.settrace(count)
+        try:
+            yield
+        finally:
+            sys.settrace(tracer)
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Let this process take only so much more memory, where the system says how much it has."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        most = pages * os.sysconf("SC_PAGE_SIZE") + MOST_MEMORY
+        if before[0] == resource.RLIM_INFINITY or most < before[0]:
+            resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    except (OSError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def _check(messages: Sequence[Message]) -> None:
     if not messages:
         raise UnmaskError("the chat is empty; give at least one message with a role and a content.")
@@ -139,9 +197,23 @@ class _Generation(Extension):
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Refuses integers whose multiplication would take longer than any step should."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Compute a product or a power."""
+        if isinstance(left, int) and isinstance(right, int):
+            large = max(abs(left), abs(right)) > LARGEST_INTEGER
+            if large or (operator == "**" and right * left.bit_length() > 1024):
+                raise TemplateError("it computes with very large numbers")
+        return super().call_binop(context, operator, left, right)
+
+
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json

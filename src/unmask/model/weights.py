@@ -18,6 +18,7 @@ from unmask.model.memory import packing_bytes, weight_bytes
 from unmask.model.network import Part
 from unmask.model.projection import Projection
 from unmask.model.transformer import Layer, Transformer
+from unmask.reading import open_plain
 
 GIB = 1 << 30
 BUFFER_BYTES = 32 << 20
@@ -139,7 +140,7 @@ def _read_into(target: Tensor, stored: StoredTensor) -> None:
     row_bytes = stored.nbytes // stored.shape[0]
     step = max(1, BUFFER_BYTES // row_bytes)
     try:
-        with stored.file.open("rb") as stream:
+        with open_plain(stored.file) as stream:
             stream.seek(stored.offset)
             for start in range(0, stored.shape[0], step):
                 rows = target[start : start + step]

@@ -1,10 +1,10 @@
 """From a policy spec to a policy: the one place that knows which class belongs to which spec."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from unmask.engine.policy import Full, Policy
+from unmask.engine.policy import Full, Policy, StepView
+from unmask.engine.step_plan import StepPlan
 from unmask.errors import UnmaskError
 from unmask.policies.adaptive import Adaptive
 from unmask.policies.combine import Combine
@@ -21,7 +21,7 @@ from unmask.spec import (
     TrimSpec,
     build,
 )
-from unmask.spec.own_code import installed_policy
+from unmask.spec.own_code import POLICY, guarded, made_of
 
 MAKERS: dict[type[PolicySpec], Callable[[Any, int], Policy]] = {
     FullSpec: lambda spec, layers: Full(),  # noqa: ARG005 (the makers' signature)
@@ -59,27 +59,21 @@ def _made(spec: PolicySpec, layers: int) -> Any:
     return MAKERS[type(spec)](spec, layers)
 
 
+class OwnPolicy:
+    """A policy of the user's own code: where that fails, the error names its file and line."""
+
+    def __init__(self, target: str, policy: Policy) -> None:
+        self._target = target
+        self._policy = policy
+
+    def plan(self, view: StepView) -> StepPlan:
+        """Ask the policy."""
+        with guarded(self._target, POLICY):
+            return self._policy.plan(view)
+
+
 def _custom(spec: CustomSpec) -> Policy:
-    policy_class = _find(spec.target)
-    try:
-        policy = policy_class(**spec.options)
-    except TypeError as error:
-        raise UnmaskError(f"The policy {spec.target} cannot be made with its options: {error}.") from None
-    if not _plans(policy):
-        raise UnmaskError(f"{spec.target} is no policy: it has no method plan(view).")
-    return policy  # type: ignore[no-any-return]
-
-
-def _find(target: str) -> Any:
-    try:
-        return installed_policy(target).load() if ":" not in target else _imported(target)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UnmaskError(f"The policy {target} cannot be imported: {error}.") from None
-
-
-def _imported(target: str) -> Any:
-    module_name, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module_name), attribute)
+    return OwnPolicy(spec.target, made_of(spec.target, spec.options, POLICY))
 
 
 def _plans(policy: object) -> bool:

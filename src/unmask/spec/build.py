@@ -16,7 +16,7 @@ MOST_SHOWN = 60
 
 
 def build(kind: type[Spec], values: Any, what: str) -> Spec:
-    """Convert `values` to a spec of type `kind`; text is never a number. `what` names the input in errors."""
+    """Convert `values` to a spec of type `kind`, text never to a number; `what` names the input in an error."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

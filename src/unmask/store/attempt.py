@@ -20,10 +20,12 @@ import msgspec
 
 from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain_text
 from unmask.store.files import (
     append_durably,
     canonical,
     make_folder,
+    open_to_append,
     read_lines,
     read_struct,
     write_atomically,
@@ -36,6 +38,8 @@ from unmask.store.result import Number, SharedWork
 BUFFERED_LINES = 256
 """Answers that are held back at most when nobody flushes."""
 BEAT_SECONDS = 20.0
+MOST_PROGRESS = 100
+"""Bytes of the file `progress`: two numbers."""
 HASH, SHORT = 40, 10
 """Digits of a hash, and how many of them are shown."""
 NO_MEMORY = "The machine has not enough memory; lower batch_size or ask for more."
@@ -76,7 +80,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None = None
     """Commit of the checkout that the code belongs to; null for an installed package."""
     diff_sha256: str | None = None
-    """Digest of the difference from that commit; null where there is none."""
+    """Digest of the difference from that commit; null where there is none, and `unknown-...` where git did not tell."""
     torch: str | None = None
     """Version of torch."""
     device: str | None = None
@@ -212,7 +216,7 @@ class Attempt:
         path = self.folder / "answers.jsonl"
         if self._stream is None:
             try:
-                self._stream = path.open("ab", buffering=0)
+                self._stream = open_to_append(path)
             except OSError as error:
                 raise UnmaskError(f"{path} cannot be written ({error.strerror}).") from error
         append_durably(self._stream, path, b"".join(self._waiting))
@@ -326,7 +330,7 @@ class Attempt:
     def reached(self) -> tuple[int, int] | None:
         """Answers given and answers wanted, as the file `progress` says."""
         try:
-            done, total = (self.folder / "progress").read_text(encoding="ascii").split()
+            done, total = read_plain_text(self.folder / "progress", MOST_PROGRESS).split()
             return int(done), int(total)
         except (OSError, ValueError):
             return None

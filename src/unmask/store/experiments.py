@@ -25,6 +25,7 @@ from unmask.store.files import (
     read_struct,
     write_atomically,
 )
+from unmask.store.run_folder import FolderName
 from unmask.store.store import Store
 
 JOBS_DIGITS = 6
@@ -38,7 +39,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     limit: int | None
     id: str
-    folder: str
+    folder: FolderName
     """Name of the run's folder."""
     kind: str
 
@@ -131,9 +132,21 @@ def read_experiment(store: Store, name: str) -> Experiment | None:
     return read_struct(_file(store, name), Experiment, mend)
 
 
+def experiment_of(store: Store, name: str) -> Experiment:
+    """An experiment by its name, or one sentence on what there is."""
+    experiment = read_experiment(store, name)
+    if experiment is not None:
+        return experiment
+    if (store.root / "foreign" / name / "records.json").is_file():
+        raise UnmaskError(f"{name} is an import, no experiment; write --foreign {name}.")
+    known = ", ".join(experiment_names(store)) or "none"
+    raise UnmaskError(f"There is no experiment {name} in {store.root}; there are {known}.")
+
+
 def experiment_names(store: Store) -> list[str]:
     """Names of all experiments."""
-    return sorted(file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+    names = (file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))
+    return sorted(filter(NAME.fullmatch, names))
 
 
 @contextmanager
@@ -183,7 +196,8 @@ class AnnouncedJobs:
 
 def names_with_jobs(store: Store) -> list[str]:
     """Names under which jobs were submitted; a canary's are there before the experiment is written down."""
-    return sorted({path.parent.name for path in (store.root / "experiments").glob("*/jobs*")})
+    names = {path.parent.name for path in (store.root / "experiments").glob("*/jobs*")}
+    return sorted(filter(NAME.fullmatch, names))
 
 
 def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:

@@ -40,9 +40,11 @@ COLUMNS: dict[str, type] = {
     "tokens": int,
     "truncated": int,
     "resumed": int,
+    "tokens_a_forward": float,
     "answers_sha256": str,
     "reuse_generation": float,
     "reuse_scoring": float,
+    "sandbox": str,
     "tokens_per_second": float,
     "requests_per_second": float,
     "speedup": float,
@@ -63,6 +65,9 @@ COLUMNS: dict[str, type] = {
     "retracted": str,
 }
 """Columns of a table and their types; a speed is given for timing runs only."""
+
+FORMULA = ("=", "+", "-", "@", "\t", "\n")
+"""With what a cell begins that a spreadsheet computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +96,17 @@ def to_csv(labelled: Iterable[Labelled], path: Path) -> int:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     _write(path, text.getvalue().encode())
     return len(rows)
+
+
+def _cell(value: Any) -> Any:
+    """Text that a spreadsheet would compute gets an apostrophe in front, which it takes as the mark of a text."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", "\n")  # the csv module does not quote a carriage return
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def to_parquet(labelled: Iterable[Labelled], path: Path) -> int:
@@ -158,9 +171,11 @@ def _accuracy_row(item: Labelled) -> dict[str, Any]:
         **_shared(item, item.configuration),
         **{name: getattr(record, name) for name in ("metric", "value", "stderr", "rows", "rows_of_the_set")},
         **{name: getattr(answers, name) for name in ("tokens", "truncated", "resumed")},
+        "tokens_a_forward": record.tokens_a_forward,
         "answers_sha256": answers.sha256,
         "reuse_generation": fractions.get("generation"),
         "reuse_scoring": fractions.get("scoring"),
+        "sandbox": record.sandbox,
         "policy": _json(record.policy),
         "decode": _json(record.decode),
     }
@@ -172,6 +187,7 @@ def _timing_row(item: Labelled, name: str, timing: IndexedTiming) -> dict[str, A
     return {
         **_shared(item, name),
         "tokens": timing.tokens,
+        "tokens_a_forward": timing.tokens_a_forward,
         "reuse_generation": timing.reuse_fraction,
         "tokens_per_second": timing.tokens_per_second,
         "requests_per_second": timing.requests_per_second,

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,7 +92,7 @@ def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
 def exclusive(file: Path) -> Iterator[None]:
     """Keep other processes of this machine out meanwhile; where files cannot be locked, nobody is kept out."""
     try:
-        stream = file.open("ab")
+        stream = open_to_append(file)
     except OSError:
         yield
         return
@@ -99,6 +100,16 @@ def exclusive(file: Path) -> Iterator[None]:
         with suppress(OSError):
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a regular file to add to its end, unbuffered; a link, or a pipe that nobody reads, is refused."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    stream = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+    return stream
 
 
 def make_folder(path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.reading import MOST_TEXT, read_plain
+from unmask.reading import read_plain
 from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
 from unmask.store.redaction import redacted_bytes
@@ -25,6 +25,7 @@ from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
 SUMMARY = "summary.json"
+MOST_SUMMARY = 64 << 20
 LIMITED = re.compile(r"(?P<task>.+)_limit_(?P<limit>\d+(?:\.\d+)?)")
 MetricOf = Callable[[str], str]
 """The metric that stands for a task; raises UnmaskError for a task without one."""
@@ -114,7 +115,7 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
     problems: list[Problem] = []
     for path, file in files.items():
         try:
-            contents[path] = read_plain(file, MOST_TEXT)
+            contents[path] = read_plain(file, MOST_SUMMARY)
             if redacted_bytes(contents[path]) != contents[path]:
                 raise UnmaskError("it holds what looks like a secret, which must be taken out first")
             digest = hashlib.sha256(contents[path]).hexdigest()
@@ -128,7 +129,8 @@ def import_tree(folder: Path, store: Store, name: str, metric_of: MetricOf) -> I
 
 def imports(store: Store) -> list[str]:
     """Names of all imports."""
-    return sorted(file.parent.name for file in (store.root / "foreign").glob("*/records.json"))
+    names = (file.parent.name for file in (store.root / "foreign").glob("*/records.json"))
+    return sorted(filter(NAME.fullmatch, names))
 
 
 def foreign_of(store: Store, name: str) -> list[ForeignRecord]:

@@ -6,7 +6,7 @@ when the meaning of a field changes. Names inside an identity are hashed and nev
 is not known here.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,6 +14,8 @@ SCHEMA = 1
 """Of result.json."""
 Number = int | float
 """A number of a JSON file, kept as it was written: as a mere `float`, 1 would come back as 1.0."""
+AttemptNumber = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,9}\Z")]
+"""Names a folder below `attempts`, and nothing outside of it."""
 PathName = Literal["generation", "scoring"]
 """How a task asks the model: for answers, or for the log likelihoods of given ones."""
 
@@ -59,6 +61,11 @@ class CountedWork(msgspec.Struct, frozen=True, kw_only=True):
     """Floating-point operations that the policy left out."""
     reuse_fraction: Number | None = None
     """`branch_rows_skipped` as a share of all branch rows."""
+
+    def tokens_a_forward(self, tokens: int | None) -> float | None:
+        """Accepted tokens over block, sub and commit forwards: 1 where a model predicts one token at a time."""
+        forwards = sum(number for kind, number in self.forwards.items() if kind != "prefill")
+        return tokens / forwards if tokens and forwards else None
 
 
 class SharedWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +146,7 @@ class DecodingTotals(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_decode_second: Number | None = None
     """Accepted tokens a second of `decode_seconds`."""
     tokens_per_forward: Number | None = None
-    """Accepted tokens a forward."""
+    """Accepted tokens over all forwards, prefills too; tables leave prefills out."""
 
 
 class ScoringTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,7 +333,7 @@ class TimedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     speedup: MeasuredSpeedup | None = None
     """How many times faster than the control."""
     tokens_per_forward: Number | None = None
-    """Accepted tokens a forward."""
+    """Accepted tokens over all forwards, prefills too; tables leave prefills out."""
     effect: CountedWork = CountedWork()
     """Counted work of one round."""
     shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
@@ -361,7 +368,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Id of the run: the hash of its identity."""
     identity: dict[str, Any] = {}
     """Everything the result depends on, as it was planned; its names are hashed and never change."""
-    attempt: str | None = None
+    attempt: AttemptNumber | None = None
     """Number of the attempt that computed the result."""
     task: str
     """Task or group of tasks, as the recipe names it."""

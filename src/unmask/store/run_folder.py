@@ -6,15 +6,16 @@ Knows the files of a run. How a run is executed, and whether one is under way, i
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.reading import read_plain
 from unmask.store.attempt import AnyAnswer, Attempt, Computation, attempts_in
 from unmask.store.files import (
     canonical,
@@ -31,6 +32,9 @@ from unmask.store.result import SCHEMA, AccuracyResult, AnyResult
 RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
 """What belongs to one execution of a run, the mark of completion first."""
 RECORDING_SCHEMA = 1
+FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+FolderName = Annotated[str, msgspec.Meta(pattern=rf"\A{FOLDER.pattern}\Z")]
+"""Names a run's folder, and nothing outside of the store."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +108,7 @@ class RunFolder:
         content = canonical(worker) + b"\n"
         file = self.folder / "worker.json"
         try:
-            same = file.read_bytes() == content
+            same = read_plain(file) == content
         except OSError:
             same = False
         if not same:
@@ -157,11 +161,11 @@ class RunFolder:
             raise UnmaskError(f"{self.name} was retracted before; its reason is in retracted.json.")
 
     def take_back_retraction(self) -> None:
-        """Let the result count again."""
-        try:
-            (self.folder / "retracted.json").unlink()
-        except FileNotFoundError:
-            raise UnmaskError(f"{self.name} is not retracted, so there is nothing to take back.") from None
+        """Let the result count again; the retraction and its reason are kept under `previous`."""
+        file = self.folder / "retracted.json"
+        if not file.exists():
+            raise UnmaskError(f"{self.name} is not retracted, so there is nothing to take back.")
+        self._move([file.name])
 
     def retraction(self) -> Retraction | None:
         """Reason and time of a retraction; a damaged one still retracts."""
@@ -251,23 +255,25 @@ class RunFolder:
         present = [name for name in RESULT_FILES if (self.folder / name).exists()]
         if not present:
             return None
-        place = _numbered(self.folder / "previous")
-        try:
-            for name in present:
-                (self.folder / name).rename(place / name)
-        except OSError as error:
-            raise UnmaskError(f"{self.folder} cannot be changed ({error.strerror}).") from error
-        sync_folder(self.folder)
-        return place
+        return self._move(present)
 
     def put_damaged_away(self) -> None:
         """Move a result that cannot be read out of the way; the answers stay, so the next one is soon made."""
         try:
             self.result()
         except UnmaskError:
-            place = _numbered(self.folder / "previous")
-            (self.folder / "result.json").rename(place / "result.json")
-            sync_folder(self.folder)
+            self._move(["result.json"])
+
+    def _move(self, names: Iterable[str]) -> Path:
+        """Move files to a new folder under `previous`."""
+        place = _numbered(self.folder / "previous")
+        try:
+            for name in names:
+                (self.folder / name).rename(place / name)
+        except OSError as error:
+            raise UnmaskError(f"{self.folder} cannot be changed ({error.strerror}).") from error
+        sync_folder(self.folder)
+        return place
 
     def remove(self) -> None:
         """Delete the run with everything in it; a reader never meets half of it."""

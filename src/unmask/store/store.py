@@ -13,7 +13,7 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.store.files import canonical, make_folder, publish_once, read_json, sync_folder
 from unmask.store.redaction import redacted_bytes
-from unmask.store.run_folder import RunFolder, WorkerSettings
+from unmask.store.run_folder import FOLDER, RunFolder, WorkerSettings
 
 DEFAULT = "results"
 VARIABLE = "UNMASK_STORE"
@@ -83,6 +83,10 @@ class Store:
         """The run with this identity, whether or not it exists; nothing is written."""
         return RunFolder(self.runs_folder / folder_name(identity))
 
+    def is_done(self, folder: str) -> bool:
+        """Whether the run in a folder of this name has a result."""
+        return (self.runs_folder / folder / "result.json").exists()
+
     def open(self, name: str | Path) -> RunFolder:
         """The run with this id, folder or name, or the only one that begins so."""
         folder = Path(name)
@@ -106,7 +110,7 @@ class Store:
         try:
             with os.scandir(self.runs_folder) as entries:
                 return sorted(
-                    entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+                    entry.name for entry in entries if FOLDER.fullmatch(entry.name) and entry.is_dir()
                 )
         except (FileNotFoundError, NotADirectoryError):
             return []

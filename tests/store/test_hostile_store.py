@@ -1,0 +1,147 @@
+"""A store may be somebody else's: no file of it hangs a reader, leads out of it, or steers a screen or a table."""
+
+import csv
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from store_cases import done, identity
+
+from unmask.cli import app
+from unmask.errors import UnmaskError
+from unmask.lab import cancel, status
+from unmask.launch.processes import start_worker
+from unmask.store import Store
+from unmask.store.experiments import Member, experiment_names, read_experiment, write_experiment
+from unmask.store.export import Labelled, to_csv
+from unmask.store.files import exclusive, open_to_append
+from unmask.store.foreign import imports
+from unmask.store.index import records
+from unmask.store.run_folder import WorkerSettings
+
+WORDS = "one \x1b[31mred\x1b[0m, a title \x1b]0;mine\x07, \x9b2J, \x08\u202e and \N{NO-BREAK SPACE}a space\n"
+SHOWN = WORDS.translate(dict.fromkeys(map(ord, "\x1b\x07\x9b\x08\u202e"), "\N{REPLACEMENT CHARACTER}"))
+OUTSIDE = ("../../outside", "/outside", "..", "a/b", "")
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+def member(run: str, folder: str) -> Member:
+    return Member(configuration="k2", task="gsm8k", limit=None, id=run, folder=folder, kind="accuracy")
+
+
+def shown(store: Store, *arguments: str) -> str:
+    ran = CliRunner().invoke(app, [*arguments, "--store", str(store.root)])
+    assert ran.exit_code in (0, 1, 2), ran.output
+    return ran.output
+
+
+def test_a_log_does_not_steer_the_terminal(store: Store) -> None:
+    run = store.run(identity())
+    run.new_attempt().log.write_text(WORDS)
+    assert shown(store, "logs", run.id) == SHOWN
+
+
+def test_a_reason_and_a_name_do_not_steer_the_terminal(store: Store, tmp_path: Path) -> None:
+    run = store.run(identity())
+    run.new_attempt().fail(f"[/] [link=x] :smile: {WORDS}")
+    write_experiment(store, "mine", tmp_path / "recipe.toml", "", [member(run.id, run.name)], None)
+    text = " ".join(shown(store, "status", "mine").split())
+    assert "[/] [link=x] :smile: one \N{REPLACEMENT CHARACTER}[31mred" in text
+    assert not set(text) & set("\x1b\x07\x9b\x08\u202e")
+
+
+def test_an_error_does_not_steer_the_terminal(store: Store) -> None:
+    assert "\x1b" not in shown(store, "status", "a\x1b[31m")
+
+
+def test_pipes_in_a_store_are_not_waited_for(store: Store) -> None:
+    run = store.run(identity())
+    attempt = run.new_attempt()
+    for name in ("progress", "answers.jsonl", "log.txt", "failure.json"):
+        (attempt.folder / name).unlink(missing_ok=True)
+        os.mkfifo(attempt.folder / name)
+    os.mkfifo(run.folder / "worker.json")
+    assert attempt.reached() is None
+    for read in (lambda: list(attempt.answers()), lambda: run.worker, lambda: run.answers()):
+        with pytest.raises(UnmaskError, match="a pipe or a device"):
+            read()
+    assert "a pipe or a device" in shown(store, "logs", run.id)
+    run.set_worker(WorkerSettings())
+    assert run.worker == WorkerSettings()
+
+
+def test_nothing_is_written_through_a_pipe_or_a_link(store: Store, tmp_path: Path) -> None:
+    run, outside = store.run(identity()), tmp_path / "outside"
+    outside.write_text("")
+    (run.folder / "launch.log").symlink_to(outside)
+    os.mkfifo(run.folder / "pipe")
+    for name in ("launch.log", "pipe"):
+        with pytest.raises(OSError):  # noqa: PT011 (what the system says)
+            open_to_append(run.folder / name)
+    with pytest.raises(OSError):  # noqa: PT011
+        start_worker(["true"], run.folder / "launch.log", own_session=True)
+    with exclusive(run.folder / "pipe"):
+        pass
+    assert outside.read_text() == ""
+
+
+@pytest.mark.parametrize("number", OUTSIDE)
+def test_a_result_names_no_attempt_outside_of_its_run(store: Store, number: str) -> None:
+    run = done(store)
+    file = run.folder / "result.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "attempt": number}))
+    with pytest.raises(UnmaskError, match="does not have the layout"):
+        run.result()
+
+
+@pytest.mark.parametrize("folder", OUTSIDE)
+def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path: Path, folder: str) -> None:
+    run = done(store)
+    write_experiment(store, "mine", tmp_path / "recipe.toml", "", [member(run.id, run.name)], None)
+    file = store.root / "experiments" / "mine" / "experiment.json"
+    file.write_text(file.read_text().replace(run.name, folder))
+    with pytest.raises(UnmaskError, match="does not have the layout"):
+        read_experiment(store, "mine")
+    for ask in (lambda: status("mine", store=store), lambda: cancel("mine", store=store)):
+        with pytest.raises(UnmaskError):
+            ask()
+
+
+def test_folders_that_nobody_can_have_made_are_passed_over(store: Store) -> None:
+    run = done(store)
+    for kind, file in (("runs", "run.json"), ("experiments", "experiment.json"), ("foreign", "records.json")):
+        folder = store.root / kind / "a\x1b[31m"
+        folder.mkdir(parents=True)
+        (folder / file).write_text("{}")
+    assert store.names() == [run.name]
+    assert experiment_names(store) == imports(store) == []
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1"])
+def test_no_cell_of_a_table_is_a_formula(store: Store, tmp_path: Path, text: str) -> None:
+    done(store)
+    (record,) = records(store)
+    file = tmp_path / "table.csv"
+    to_csv([Labelled(msgspec.structs.replace(record, host=text, value=-0.5), text, text)], file)
+    with file.open(newline="", encoding="utf-8") as lines:
+        (row,) = csv.DictReader(lines)
+    assert [row[name] for name in ("host", "experiment", "configuration", "value")] == [
+        "'" + text.replace("\r", "\n")
+    ] * 3 + ["-0.5"]
+
+
+def test_a_log_that_is_no_text_is_shown(store: Store) -> None:
+    run = store.run(identity())
+    run.new_attempt().log.write_bytes(b"\xff\x00\n")
+    assert shown(store, "logs", run.id) == "\N{REPLACEMENT CHARACTER}" * 2 + "\n"
