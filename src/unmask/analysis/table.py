@@ -66,6 +66,8 @@ class ConfigurationResult:
     layers: int | None = None
     shape: Plain | None = None
     """Widths and counts of the model, where they are recorded."""
+    family: str | None = None
+    """The family of the model, where it is recorded."""
     run: str | None = None
     samples: Path | None = None
     """File with one line a row; foreign results have none."""
@@ -271,6 +273,7 @@ def entry_of(
         provenance=_provenance(result),
         layers=_layers(result.effect.values()),
         shape=result.model.shape or shape,
+        family=result.model.family,
         run=result.id,
         samples=attempt.samples_file if attempt else None,
     )
