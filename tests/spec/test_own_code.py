@@ -98,3 +98,17 @@ def test_a_worker_refuses_code_that_was_edited_after_the_plan(file: Path, tmp_pa
     file.write_text(CODE + "# edited\n")
     with pytest.raises(UnmaskError, match=f"The {noun} .* was edited since this run was planned"):
         execute(folder, folder.new_attempt())
+
+
+def test_no_code_of_the_packages_around_a_module_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe may come from anybody, and planning it asks for the hash of the code that it names."""
+    (tmp_path / "around").mkdir()
+    (tmp_path / "around/__init__.py").write_text("raise ValueError('this package was imported')")
+    (tmp_path / "around/inside.py").write_text("class Mine: ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert own_code("around.inside:Mine").startswith("sha256:")
+    with pytest.raises(UnmaskError, match=r"there is no module around\.inside\.deeper"):
+        own_code("around.inside.deeper:Mine")
+    assert "around" not in sys.modules

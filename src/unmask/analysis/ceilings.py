@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import Full, no_step_to_reuse
+from unmask.engine.policy import NO_STEPS, Full, no_step_to_reuse
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -27,7 +28,7 @@ from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
 from unmask.spec.decode import ResolvedSpec
-from unmask.spec.family import FAMILIES, Family
+from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import locked_for
@@ -94,11 +95,12 @@ def _device(entry: ConfigurationResult) -> str | None:
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
     """An answer with the usual steps, or with as many tokens a step as the control's ledger counts."""
-    settings = {
+    settings: dict[str, Any] = {
         name: entry.decode[name]
         for name in ("block_size", "sub_block_size", "block_cache")
         if entry.decode.get(name) is not None
     }
+    settings["family"] = FAMILIES.get(entry.family or "", FAST_DLLM_V2)
     effect = control.effect.get("generation") if control else None
     if not effect or control is None or not control.tokens:
         return Script(**settings)
@@ -272,7 +274,9 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Loc
     copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
-        if not is_scored(task.name):
+        if awake and not FAMILIES[lock.family].has_mask:
+            idle.append(Idle(task.name, awake, "Cannot act", NO_STEPS))
+        if not is_scored(task.name) or not FAMILIES[lock.family].has_mask:
             continue
         if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
             idle.append(Idle(task.name, awake, "Cannot act", reason))

@@ -68,6 +68,8 @@ class ConfigurationResult:
     """Widths and counts of the model, where they are recorded."""
     model: str | None = None
     """The checkpoint as the recipe names it, where it is another than the recipe's own."""
+    family: str | None = None
+    """The family of the model, where it is recorded."""
     run: str | None = None
     samples: Path | None = None
     """File with one line a row; foreign results have none."""
@@ -277,6 +279,7 @@ def entry_of(
         layers=_layers(result.effect.values()),
         shape=result.model.shape or shape,
         model=model,
+        family=result.model.family,
         run=result.id,
         samples=attempt.samples_file if attempt else None,
     )

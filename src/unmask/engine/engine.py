@@ -25,7 +25,8 @@ from unmask.model.tokenizer import Tokenizer
 from unmask.model.transformer import Transformer
 from unmask.spec import DecodeSpec, build
 from unmask.spec.decode import ResolvedSpec
-from unmask.spec.recipe import EstimatorName, OrderName
+from unmask.spec.family import EstimatorName
+from unmask.spec.recipe import OrderName
 
 DEFAULT_BATCH = 16
 PolicyMaker = Callable[[Any, int], Policy]

@@ -74,7 +74,7 @@ class Sampler:
         return parts
 
     def _uniform(self, piece: Piece, position: int) -> float:
-        if piece.kind in (Kind.COMMIT, Kind.PREFILL):
+        if piece.kind in (Kind.COMMIT, Kind.PREFILL) and not piece.sequence.settings.family.draws_next:
             return GREEDY
         return uniform(piece.sequence.seed, position, piece.sequence.total_steps)
 

@@ -6,13 +6,16 @@ package is known by the package's version. Other modules that are imported in tu
 """
 
 import hashlib
-import importlib.util
+import importlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
+from itertools import accumulate
 from pathlib import Path
 from sysconfig import get_path
 from traceback import extract_tb
@@ -128,13 +131,24 @@ def _installed(name: str, kind: OwnKind) -> EntryPoint:
 
 
 def _source_of(module: str, target: str, kind: OwnKind) -> Path:
-    try:
-        origin = importlib.util.find_spec(module)
-    except Exception as error:  # the packages around the module are imported, and may fail with anything
-        raise _missing(target, kind, str(error) or type(error).__name__) from None
-    if origin is None or origin.origin is None or not Path(origin.origin).is_file():
+    spec = _spec_of(module)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         raise _missing(target, kind, f"there is no module {module}")
-    return Path(origin.origin)
+    return Path(spec.origin)
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """Where a module lies; unlike importlib's own search this runs no code of the packages around it."""
+    spec: ModuleSpec | None = None
+    for name in accumulate(module.split("."), "{}.{}".format):
+        places = spec.submodule_search_locations if spec else None
+        if spec and places is None:
+            return None
+        specs = (finder.find_spec(name, places) for finder in sys.meta_path)
+        spec = next((each for each in specs if each is not None), None)
+        if spec is None:
+            return None
+    return spec
 
 
 def _missing(target: str, kind: OwnKind, reason: str) -> UnmaskError:

@@ -19,12 +19,12 @@ from unmask.errors import UnmaskError
 from unmask.reading import parse_toml, read_plain_text
 from unmask.spec.build import build_named, shown
 from unmask.spec.decode import DecodeSpec, joined
+from unmask.spec.family import EstimatorName
 from unmask.spec.policy import AnyPolicySpec
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
 RECIPE_FILE = "recipe.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
