@@ -56,6 +56,16 @@ def test_a_policy_below_the_curve_between_two_thresholds_is_dominated_too() -> N
     assert placed(clean(), GAINS, {**VALUES, "k3_last": 0.88})["k3_last"].dominated_by == ()
 
 
+def test_thresholds_of_another_checkpoint_or_block_are_no_curve_for_a_policy() -> None:
+    """The curve that beats k3_last would need both thresholds."""
+    for changes in ({"model": "another"}, {"decode": {"threshold": 0.7, "block_size": 1}}):
+        table = clean()
+        entries = tuple(
+            replace(one, **changes) if one.configuration == "t0.7" else one for one in table.entries
+        )
+        assert placed(replace(table, entries=entries), GAINS, VALUES)["k3_last"].dominated_by == ()
+
+
 def test_twins_do_not_dominate_each_other() -> None:
     """What must decode alike differs by the noise of a clock only."""
     gains = {**GAINS, "k1_middle": 1.001}

@@ -66,6 +66,14 @@ NAMES = {
         *(f"t{threshold}_s8" for threshold in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)),
         *("t0.9_s4", "t0.9_s16", "t0.9_s32", "t0.9_s8_k1"),
     ],
+    "05_autoregressive": [
+        *("t0.95", "t0.9", "t0.8", "t0.7", "autoregressive"),
+        *("top2", "factor1", "k2_residual", "keep0.25"),
+    ],
+    "05_autoregressive_embedded": [
+        *("autoregressive", "t0.9", "t0.7", "top2", "entropy0.35", "factor1"),
+        *("k2_residual", "keep0.25"),
+    ],
 }
 EQUAL = {
     "00_baseline": [*alike((1, 2, 3)), *alike((1, 2, 3), "_t0.95")],
@@ -74,6 +82,8 @@ EQUAL = {
     "02_trim": [["keep1.0", "baseline"]],
     "03_adaptive": [["baseline", "b0"]],
     "04_threshold": [["t0.9_s8", "t0.9_s8_k1"]],
+    "05_autoregressive": [],
+    "05_autoregressive_embedded": [],
 }
 every = pytest.mark.parametrize("name", sorted(NAMES))
 
@@ -118,7 +128,9 @@ def test_its_criterion_can_be_met_and_its_policies_act(name: str) -> None:
     assert found.beyond is None
     assert found.samples_needed
     controls = {one for group in EQUAL[name] for one in group if found.ceilings[one].dead}
-    plain = {one for one in NAMES[name] if re.fullmatch(r"baseline|t\d.*", one)}
+    plain = {
+        one for one in NAMES[name] if re.fullmatch(r"baseline|autoregressive|(t|top|entropy|factor)\d.*", one)
+    }
     assert {one for one, ceiling in found.ceilings.items() if ceiling.dead} == controls | plain
 
 

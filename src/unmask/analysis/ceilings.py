@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,7 @@ from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import Full, no_step_to_reuse
+from unmask.engine.policy import NO_STEPS, Full, no_step_to_reuse
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -27,9 +28,10 @@ from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
 from unmask.spec.decode import ResolvedSpec
-from unmask.spec.family import FAMILIES, Family
+from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
+from unmask.spec.sweep import locked_for
 
 GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
 """Devices by a part of the name that their driver reports."""
@@ -93,11 +95,12 @@ def _device(entry: ConfigurationResult) -> str | None:
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
     """An answer with the usual steps, or with as many tokens a step as the control's ledger counts."""
-    settings = {
+    settings: dict[str, Any] = {
         name: entry.decode[name]
         for name in ("block_size", "sub_block_size", "block_cache")
         if entry.decode.get(name) is not None
     }
+    settings["family"] = FAMILIES.get(entry.family or "", FAST_DLLM_V2)
     effect = control.effect.get("generation") if control else None
     if not effect or control is None or not control.tokens:
         return Script(**settings)
@@ -182,17 +185,16 @@ def outlook(
     `steps` says, by configuration, what is known of the steps that its decode settings take.
     """
     device, known = device or (GPU if recipe.resources.gpus else None), steps or {}
-    shape = ModelShape.of(lock.shape)
     configurations = recipe.expanded()
     scripts = {each.name: _script_of(recipe, each, lock, known) for each in configurations}
     control = next(each for each in configurations if each.name == recipe.control)
-    usual = lock.decoded(recipe.decode_of(control))
-    others = [each.name for each in configurations if lock.decoded(recipe.decode_of(each)) != usual]
+    usual = _decoded(recipe, control, lock)
+    others = [each.name for each in configurations if _decoded(recipe, each, lock) != usual]
     unpriced = [name for name in others if name not in known or control.name not in known]
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
     for configuration in configurations:
-        name = configuration.name
+        name, shape = configuration.name, ModelShape.of(locked_for(recipe, configuration, lock).shape)
         script = scripts[name]
         against = script if name in unpriced else replace(scripts[control.name], new_tokens=script.new_tokens)
         try:
@@ -229,7 +231,8 @@ def _ceiling(
 def _script_of(
     recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
 ) -> Script:
-    script = script_of(lock.decoded(recipe.decode_of(configuration)), FAMILIES[lock.family])
+    _, decode = _decoded(recipe, configuration, lock)
+    script = script_of(decode, FAMILIES[locked_for(recipe, configuration, lock).family])
     counts = known.get(configuration.name)
     return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
@@ -245,11 +248,22 @@ def script_of(decode: ResolvedSpec, family: Family) -> Script:
     )
 
 
+def _decoded(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> tuple[str, ResolvedSpec]:
+    """The name of a configuration's checkpoint, and its decode settings with everything filled in."""
+    locked = locked_for(recipe, configuration, lock)
+    return recipe.model_of(configuration).name, locked.decoded(recipe.decode_of(configuration))
+
+
+def _layers(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> int:
+    return ModelShape.of(locked_for(recipe, configuration, lock).shape).layers
+
+
 def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for configuration in configurations:
-        decode = lock.decoded(recipe.decode_of(configuration))
-        key = msgspec.json.encode(decode), canonical(policy_spec(configuration.policy), lock.shape["layers"])
+        model, decode = _decoded(recipe, configuration, lock)
+        meaning = canonical(policy_spec(configuration.policy), _layers(recipe, configuration, lock))
+        key = model, msgspec.json.encode(decode), meaning
         groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -260,7 +274,9 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Loc
     copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
-        if not is_scored(task.name):
+        if awake and not FAMILIES[lock.family].has_mask:
+            idle.append(Idle(task.name, awake, "Cannot act", NO_STEPS))
+        if not is_scored(task.name) or not FAMILIES[lock.family].has_mask:
             continue
         if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
@@ -271,13 +287,13 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Loc
 
 def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, ResolvedSpec] = {}
+    first: dict[object, tuple[str, ResolvedSpec]] = {}
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        decode = lock.decoded(recipe.decode_of(each))
+        model, decode = decoded = _decoded(recipe, each, lock)
         settings = tuple(getattr(decode, name) for name in SCORED_BY)
-        meaning = settings, canonical(policy_spec(each.policy), lock.shape["layers"])
-        if first.setdefault(meaning, decode) != decode:
+        meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
+        if first.setdefault(meaning, decoded) != decoded:
             copies.append(each.name)
     return copies
 
@@ -321,7 +337,8 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
         configuration for configuration in configurations if success.is_candidate(configuration.name)
     ]
     # Other decode settings mean other steps, and of those no ceiling is known.
-    if any(recipe.decode_of(configuration) != recipe.decode_of(control) for configuration in candidates):
+    usual = recipe.model_of(control), recipe.decode_of(control)
+    if any((recipe.model_of(each), recipe.decode_of(each)) != usual for each in candidates):
         return None
     by_work = success.by == "work"
     reachable = [ceilings[configuration.name] for configuration in candidates]

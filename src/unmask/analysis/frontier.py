@@ -11,7 +11,15 @@ from math import exp
 from statistics import fmean
 
 from unmask.analysis.gains import Speedup, counted_gain, speedup_of
-from unmask.analysis.likeness import acts, control_of, method_of, outcome_class, threshold, tokens_a_forward
+from unmask.analysis.likeness import (
+    acts,
+    but_threshold,
+    control_of,
+    method_of,
+    outcome_class,
+    threshold,
+    tokens_a_forward,
+)
 from unmask.analysis.losses import Comparisons, Loss, comparisons_of, loss_of
 from unmask.analysis.samples import outcomes
 from unmask.analysis.statistics import LEVEL, Interval, mean_interval
@@ -32,6 +40,8 @@ class Point:
     acts: bool
     threshold: float | None
     """Of plain decoding; None under a policy."""
+    settings: Hashable
+    """Equal for points that may lie on one curve of thresholds: checkpoint and all other decode settings."""
     speedup: Speedup | None
     loss: Loss | None
     """Against the control; None for the control itself and without rows."""
@@ -68,7 +78,7 @@ def frontier(table: Table, group: TaskResults, axis: Gained = "speed") -> list[P
         _judged(
             point,
             [rival for rival in placed if twins[rival.configuration] != twins[point.configuration]],
-            curve,
+            [rival for rival in curve if rival.settings == point.settings],
         )
         for point in placed
     ]
@@ -109,6 +119,7 @@ def _point(
         axis=axis,
         acts=acts(entry),
         threshold=threshold(entry),
+        settings=but_threshold(entry),
         speedup=speedup,
         loss=None if entry is control else loss_of(control, entry, comparisons),
     )

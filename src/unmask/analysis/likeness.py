@@ -39,8 +39,8 @@ def behaviour(result: Measured) -> Hashable:
 
 
 def likeness(result: Measured) -> Hashable:
-    """Equal for two results only when policy and decode settings must decode alike."""
-    return behaviour(result), _decoding(result)
+    """Equal for two results only when checkpoint, policy and decode settings must decode alike."""
+    return result.model, behaviour(result), _decoding(result)
 
 
 def must_agree(first: ConfigurationResult, second: ConfigurationResult) -> bool:
@@ -52,7 +52,7 @@ def outcome_class(entry: ConfigurationResult) -> Hashable:
     """Equal for two results only when they must be equal: a policy that could not act is none."""
     parts = entry.effect.values()
     idle = bool(parts) and all(part.inactive and not part.branch_rows_skipped for part in parts)
-    return BASELINE if idle else behaviour(entry), _decoding(entry)
+    return entry.model, BASELINE if idle else behaviour(entry), _decoding(entry)
 
 
 def _decoding(result: Measured) -> Hashable:
@@ -94,7 +94,7 @@ def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[Configurati
         if spec is not None and spec.layer_fields:
             rest = {key: value for key, value in entry.policy.items() if key not in spec.layer_fields}
             axis = spec.layer_fields[0]
-            by_settings[axis, _frozen([rest, dict(entry.decode)])].append(entry)
+            by_settings[axis, _frozen([rest, dict(entry.decode), entry.model])].append(entry)
     return [
         group
         for (axis, _), group in by_settings.items()
@@ -122,6 +122,12 @@ def threshold(result: Measured) -> float | None:
     """The threshold of a plain decoding; None under a policy."""
     value = result.decode.get("threshold")
     return None if acts(result) or value is None else float(value)
+
+
+def but_threshold(result: Measured) -> Hashable:
+    """Equal for two results only when they may lie on one curve of thresholds."""
+    rest = {name: value for name, value in result.decode.items() if name not in ("threshold", "rule")}
+    return result.model, _frozen(rest)
 
 
 def _frozen(value: Any) -> Hashable:

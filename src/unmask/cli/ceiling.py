@@ -74,14 +74,13 @@ def ceiling(
       unmask ceiling '{"kind": "adaptive", "budget": 0.3}' --model path/to/checkpoint --trace trace.npz
     """
     config = find_config(model)
-    decode = DecodeSpec(sub_block_size=sub_block_size, block_cache=block_cache)
-    settings = decode.resolved(config.family, config.block_size)
+    decode = config.decoded(DecodeSpec(sub_block_size=sub_block_size, block_cache=block_cache))
     script = Script(
         prompt_tokens,
         new_tokens,
-        settings.block_size,
-        settings.sub_block_size,
-        settings.block_cache,
+        decode.block_size,
+        decode.sub_block_size,
+        decode.block_cache,
         family=config.family,
     )
     if trace:

@@ -150,7 +150,7 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     small = find_checkpoint(model, revision, weights=False)
     read_config(small).decoded(spec)
 
-    from unmask.evaluation.lock import check_lock
+    from unmask.evaluation.lock import check_checkpoint, check_rows
     from unmask.evaluation.task_data import load_tasks
 
     commits = locked.datasets if locked else None
@@ -166,7 +166,8 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
         warnings.warn("The programs that the model writes run without isolation.", stacklevel=2)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     if locked:
-        check_lock(locked, checkpoint.folder, loaded)
+        check_checkpoint(locked, checkpoint.folder)
+        check_rows(locked, loaded)
     return CheckedArguments(spec, policy, loaded, checkpoint)
 
 

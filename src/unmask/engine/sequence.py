@@ -51,6 +51,8 @@ class SequenceState:
         self.end = len(prompt) + max_new_tokens
         self.reads_until = sys.maxsize
         """No position from this one on is predicted; scoring stops at its targets, a generation nowhere."""
+        self.reads_from = sys.maxsize
+        """A prefill predicts the positions from this one on, and the one that follows it in any case."""
         self.end_reason = end_reason
         """What it means to have reached `end`."""
         self.ledger = Ledger(layers)
@@ -63,6 +65,8 @@ class SequenceState:
         self.start = len(prompt) // self.block_size * self.block_size
         """First position of the current block; everything before it is in the cache once prefilled."""
         self.needs_prefill = self.start > 0
+        self.prefilled = 0
+        """How much of it was fed by prefills."""
         self.known_until = len(prompt)
         """First position that is not known."""
         self.blocks_done = 0
@@ -122,8 +126,14 @@ class SequenceState:
         """Positions to be predicted after a forward of this kind; each is read from the row of its `source`."""
         if kind in (Kind.COMMIT, Kind.PREFILL):
             position = self.start if kind is Kind.PREFILL else self.stop
-            is_next = self.known_until == position < self.reads_until
-            return [position] if is_next and self.source(position) < position else []
+            if (
+                self.known_until != position
+                or position >= self.reads_until
+                or self.source(position) == position
+            ):
+                return []
+            first = min(position, self.reads_from) if kind is Kind.PREFILL else position
+            return list(range(first, position + 1))
         sub_block = self.sub_block
         return self.masked(range(sub_block.start, min(sub_block.stop, self.reads_until)))
 
@@ -131,6 +141,7 @@ class SequenceState:
         """Note a forward of this kind, and the positions whose keys it has renewed."""
         if kind is Kind.PREFILL:
             self.needs_prefill = False
+            self.prefilled = self.start
         elif kind is Kind.COMMIT:
             self._open_next_block()
         else:
@@ -162,6 +173,14 @@ class SequenceState:
         """Finish with the first `length` new tokens."""
         self.known_until = self.prompt_length + length
         self.finish_reason = reason
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Let a prompt of blocks of one go on; all of these tokens are predicted, too, unless a prefill has done it."""
+        self.reads_from = self.start if self.needs_prefill else self.start + 1
+        self.tokens[self.start :] = [*tokens, self.unknown]
+        self.start = self.known_until = self.start + len(tokens)
+        self.needs_prefill = True
+        self._open_sub_block()
 
     def forked(self) -> "SequenceState":
         """A second sequence in the same state; the work of both is counted in one ledger, and so is what is shared."""

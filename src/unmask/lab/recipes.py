@@ -14,11 +14,12 @@ from pathlib import Path
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.model.hub import HUB_ID, known_config
-from unmask.spec.lock import Lock, Outline, read_lock
+from unmask.spec.lock import Lock, LockedCheckpoint, Outline, read_lock
 from unmask.spec.recipe import (
     EMBEDDED,
     NAME,
     RECIPE_FILE,
+    ModelSpec,
     Recipe,
     SuccessSpec,
     parse_recipe,
@@ -58,10 +59,9 @@ class OpenRecipe:
         """Its lock lies beside it."""
         return self.file.with_suffix(".lock")
 
-    @property
-    def checkpoint(self) -> str:
-        """A name, or an absolute path where the recipe names a folder."""
-        name = self.recipe.model.checkpoint
+    def checkpoint_of(self, model: ModelSpec) -> str:
+        """Where a checkpoint is: a name, or an absolute path where the recipe names a folder."""
+        name = model.checkpoint
         folder = self.file.parent / Path(name).expanduser()
         return str(folder.resolve()) if name != EMBEDDED and folder.exists() else name
 
@@ -74,7 +74,8 @@ class OpenRecipe:
     @property
     def needs_network(self) -> bool:
         """Whether preparing it may download anything."""
-        hub_model = self.checkpoint != EMBEDDED and HUB_ID.fullmatch(self.checkpoint) is not None
+        places = map(self.checkpoint_of, self.recipe.models.values())
+        hub_model = any(place != EMBEDDED and HUB_ID.fullmatch(place) is not None for place in places)
         hub_tasks = any(not task.name.startswith(EMBEDDED_TASKS) for task in self.recipe.tasks)
         return hub_model or (hub_tasks and self.data is None)
 
@@ -96,10 +97,12 @@ class OpenRecipe:
         if not self.lock_file.exists():
             return None
         lock = read_lock(self.lock_file)
-        same_model = lock.model == self.checkpoint
-        same_revision = self.recipe.model.revision in (lock.asked_revision, lock.revision)
+        own, models = self.recipe.model, self.recipe.models
+        locked = {own.name: lock.model} | {name: each.model for name, each in lock.others.items()}
+        same_models = all(locked.get(name) == self.checkpoint_of(model) for name, model in models.items())
+        same_revision = own.revision in (lock.asked_revision, lock.revision)
         covers = all(task.name in lock.members for task in self.recipe.tasks)
-        return lock if same_model and same_revision and covers else None
+        return lock if same_models and same_revision and covers else None
 
     def outline(self) -> Outline | None:
         """What stands in for the lock in a plan: the checkpoint's config and published numbers of rows, where known."""
@@ -109,12 +112,25 @@ class OpenRecipe:
         members = {name: members_of(name) for name in names}
         sizes = {source.name: source.published_rows for name in names for source in members[name]}
         known = {task: rows for task, rows in sizes.items() if rows is not None}
-        config = known_config(self.checkpoint, self.recipe.model.revision)
-        if config is None or len(known) < len(sizes):
+        checkpoints = {name: self._outlined(model) for name, model in self.recipe.models.items()}
+        present = {name: checkpoint for name, checkpoint in checkpoints.items() if checkpoint is not None}
+        if len(present) < len(checkpoints) or len(known) < len(sizes):
             return None
         tasks = {name: tuple(source.name for source in sources) for name, sources in members.items()}
-        shape, family = asdict(config.shape), config.family.name
-        return Outline.of(self.checkpoint, shape, config.block_size, family, tasks, known)
+        return Outline.of(present, tasks, known)
+
+    def _outlined(self, model: ModelSpec) -> LockedCheckpoint | None:
+        """What is known of a checkpoint that is not here."""
+        place = self.checkpoint_of(model)
+        config = known_config(place, model.revision)
+        if config is None:
+            return None
+        return LockedCheckpoint(
+            model=place,
+            shape=asdict(config.shape),
+            block_size=config.block_size,
+            family=config.family.name,
+        )
 
 
 def open_recipe(path: str | Path) -> OpenRecipe:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from unmask.cost import Device, Ledger, ModelShape, least_seconds, total_price
-from unmask.engine.policy import Full
+from unmask.engine.policy import NO_STEPS, Full
 from unmask.policies.layer_reuse import chosen_layers
 from unmask.policies.registry import make_policy
 from unmask.policies.rehearsal import Script, rehearse
@@ -49,8 +49,12 @@ def ceiling_of(
         flops_saved=1 - less.flops / full.flops,
         bytes_saved=1 - less.bytes / full.bytes,
         speedup=least_seconds(baseline, shape, device) / least_seconds(reduced, shape, device),
-        dead=spec.dead or (spec.unmet if less == full else None),
+        dead=spec.dead or (_why_unmet(spec, script) if less == full else None),
     )
+
+
+def _why_unmet(spec: AnyPolicySpec, script: Script) -> str:
+    return spec.unmet if script.family.has_mask else NO_STEPS
 
 
 def _best(ceilings: Sequence[Ceiling]) -> Ceiling:

@@ -119,9 +119,11 @@ def _staircase(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
 
 
 def _curve(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
-    curve = sorted((p for p in points if p.threshold is not None), key=lambda p: p.gain)
-    if len({p.threshold for p in curve}) > 1:
-        yield path([(frame.x(p.gain), frame.y(p.accuracy)) for p in curve], "threshold-curve")
+    plain = sorted((p for p in points if p.threshold is not None), key=lambda p: p.gain)
+    for settings in dict.fromkeys(p.settings for p in plain):
+        curve = [p for p in plain if p.settings == settings]
+        if len({p.threshold for p in curve}) > 1:
+            yield path([(frame.x(p.gain), frame.y(p.accuracy)) for p in curve], "threshold-curve")
 
 
 def _bars(point: Point, line_: TableLine, frame: PlotFrame) -> Iterator[Markup]:

@@ -19,12 +19,12 @@ from unmask.errors import UnmaskError
 from unmask.reading import parse_toml, read_plain_text
 from unmask.spec.build import build_named, shown
 from unmask.spec.decode import DecodeSpec, joined
+from unmask.spec.family import EstimatorName
 from unmask.spec.policy import AnyPolicySpec
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 OrderName = Literal["confidence", "left_to_right"]
 RECIPE_FILE = "recipe.toml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -59,6 +59,11 @@ class ModelSpec(Part, frozen=True, kw_only=True):
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
     """None lets the worker choose what suits its device."""
     mask_token_id: TokenId | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells checkpoints of one recipe apart."""
+        return self.checkpoint if self.revision is None else f"{self.checkpoint}@{self.revision}"
 
     def __post_init__(self) -> None:
         """Refuse a revision of what has none."""
@@ -105,9 +110,11 @@ class TaskSpec(Part, frozen=True, kw_only=True):
 
 
 class ConfigurationSpec(Part, frozen=True, kw_only=True):
-    """One configuration: decode settings that differ from the recipe's, and a policy."""
+    """One configuration: a policy, decode settings that differ from the recipe's, maybe a checkpoint of its own."""
 
     name: str
+    model: ModelSpec | None = None
+    """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
     decode: dict[str, Any] = {}
 
@@ -119,6 +126,8 @@ class GridSpec(Part, frozen=True, kw_only=True):
     """A template of the axes' fields: `k{k}_{layers}`."""
     axes: dict[str, tuple[Any, ...]]
     """Values of fields of the policy, or of decode settings: `decode.threshold`, `decode.rule`."""
+    model: ModelSpec | None = None
+    """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
     decode: dict[str, Any] = {}
 
@@ -326,6 +335,21 @@ class Recipe(Part, frozen=True, kw_only=True):
             self.decode_of(configuration)
         return configurations
 
+    @property
+    def models(self) -> dict[str, ModelSpec]:
+        """Every checkpoint by its name, the recipe's own first."""
+        own = {model.name: model for each in self.expanded() if (model := each.model) is not None}
+        return {self.model.name: self.model} | own | {self.model.name: self.model}
+
+    def own_models(self) -> dict[str, str]:
+        """The names of checkpoints of configurations that have another than the recipe's own."""
+        models = {each.name: self.model_of(each).name for each in self.expanded()}
+        return {name: model for name, model in models.items() if model != self.model.name}
+
+    def model_of(self, configuration: ConfigurationSpec) -> ModelSpec:
+        """The checkpoint of one configuration."""
+        return configuration.model or self.model
+
     def policy_of(self, configuration: ConfigurationSpec) -> AnyPolicySpec:
         """The policy of one configuration."""
         kind: Any = AnyPolicySpec
@@ -397,6 +421,7 @@ def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
         configurations.append(
             ConfigurationSpec(
                 name=_named(grid.name, policy | decode),
+                model=grid.model,
                 policy=grid.policy | policy,
                 decode=joined(grid.decode, decode),
             )
