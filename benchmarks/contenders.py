@@ -76,7 +76,7 @@ def reference_decoding(network: ReferenceNetwork) -> Decoding:
 
 def refuse_difference(outcomes: dict[str, Outcome]) -> None:
     """Stop where the contenders' ids differ."""
-    ours, theirs = outcomes["unmask"].ids, outcomes["reference"].ids
+    ours, theirs = (outcome.ids for outcome in outcomes.values())
     for row, (left, right) in enumerate(zip(ours, theirs, strict=True)):
         if left != right:
             alike = min(len(left), len(right))

@@ -19,11 +19,13 @@ from timing import clock, fair_clock
 from unmask.cost import Device, ModelShape, Price, Work, price_of
 from unmask.engine.events import collect
 from unmask.engine.forward import ForwardOutput, Workspace
+from unmask.engine.rules import make_rule
 from unmask.engine.sampling import Predictions
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, StepPlan
-from unmask.engine.unmasking import ConfidenceRule, Writes
+from unmask.engine.unmasking import Predicted, Writes
 from unmask.model.geometry import Segment
+from unmask.spec.rule import AnyRuleSpec
 
 FP32 = 4
 BUFFER_BYTES = 1 << 30
@@ -105,11 +107,11 @@ class RecordingWorkspace(Workspace):
         return super().forward(tokens, segments, plan, selection)
 
 
-class RecordingRule(ConfidenceRule):
+class RecordingDecider(Predicted):
     """Notes how many rows of the latest forward were read."""
 
-    def __init__(self, threshold: float, forwards: list[Forward]) -> None:
-        super().__init__(threshold)
+    def __init__(self, rule: AnyRuleSpec, forwards: list[Forward]) -> None:
+        super().__init__(make_rule(rule))
         self.forwards = forwards
 
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
@@ -142,7 +144,7 @@ def recorded(
 ) -> tuple[list[list[int]], list[Forward]]:
     """Decode all prompts together; return their ids and the forwards that it took."""
     recorder = RecordingEngine(engine)
-    rule = RecordingRule(spec.threshold, recorder.forwards)
+    rule = RecordingDecider(engine.config.decoded(spec).unmasking, recorder.forwards)
     answers = collect(recorder.stream(prompts, spec, batch_size=len(prompts), rule=rule))
     return [answer.ids for answer in answers], recorder.forwards
 

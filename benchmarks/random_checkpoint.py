@@ -65,13 +65,29 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 
+AUTOREGRESSIVE: dict[str, dict[str, Any]] = {
+    "smollm2-135m": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 576,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "intermediate_size": 1536,
+        "vocab_size": 49152,
+        "rope_theta": 100_000.0,
+    },
+    "qwen2.5-0.5b": SHAPES["0.5b"] | {"bd_size": None, "mask_token_id": None},
+}
+"""Shapes of models that predict one token at a time; a null stands for a field that is not there."""
+
 
 def config_of(shape: str) -> dict[str, Any]:
     """The config of a shape, or of the embedded model, before any weights are there."""
     if shape == "embedded":
         config: dict[str, Any] = json.loads((find_checkpoint(shape) / "config.json").read_text())
         return config
-    return COMMON | SHAPES[shape]
+    return COMMON | (SHAPES | AUTOREGRESSIVE)[shape]
 
 
 def random_checkpoint(shape: str, cache: Path = DEFAULT_CACHE) -> Path:

@@ -22,6 +22,7 @@ from unmask.model.weights import load_transformer
 GOLDEN = Path(__file__).parent / "golden"
 VOCABULARY = 64
 MASK = VOCABULARY - 1
+CPU = torch.device("cpu")
 DEVICE = torch.device(os.environ.get("UNMASK_TEST_DEVICE", "cpu"))
 """Where engines of tests compute; oracles stay on the CPU."""
 AnyEngine = TypeVar("AnyEngine", bound=Engine)

@@ -11,7 +11,6 @@ from unmask.engine.events import Generation, StepEvent
 from unmask.engine.policy import StepView
 from unmask.engine.prompt import Prompt
 from unmask.engine.step_plan import FULL, Kind, Op, StepPlan, Unit
-from unmask.engine.unmasking import UnmaskingRule
 from unmask.policies.registry import make_policy
 from unmask.spec import (
     AdaptiveSpec,
@@ -175,7 +174,7 @@ def run(
     policy: Policy = None,
     batch_size: int = 1,
     on: Engine | None = None,
-    rule: UnmaskingRule | None = None,
+    rule: Any = None,
     **decode: Any,
 ) -> list[Run]:
     """Decode and keep every step of every request."""

@@ -14,6 +14,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import Generation, StepEvent
 from unmask.engine.prompt import Prompt
 from unmask.spec import DecodeSpec
+from unmask.spec.family import FAST_DLLM_V2
 
 LOGIT_ROUNDING = 1e-4
 """Each of two logits may be off by 2e-5, the most seen against float64; and as much again for room."""
@@ -48,8 +49,9 @@ def trace(engine: Engine, prompts: Sequence[Prompt], spec: DecodeSpec, batch_siz
 
 def settings_of(spec: DecodeSpec, block_size: int, **changes: Any) -> Settings:
     """The oracle's settings for a decode spec."""
+    spec = spec.resolved(FAST_DLLM_V2, block_size)
     values = {
-        "block_size": spec.block_size or block_size,
+        "block_size": spec.block_size,
         "sub_block_size": spec.sub_block_size,
         "threshold": spec.threshold,
         "block_cache": spec.block_cache,

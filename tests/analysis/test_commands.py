@@ -79,6 +79,23 @@ def test_compare_shows_the_table_and_flipped_samples(store: Store) -> None:
         assert (flip["first"] == "right") != flip["gained"]
 
 
+def test_compare_says_how_programs_of_the_model_ran(store: Store) -> None:
+    for configuration, sandbox in (("k1_first", "bubblewrap"), ("k3_first", "unsafe")):
+        run = store.open(run_of(store, configuration))
+        result = run.result()
+        assert isinstance(result, AccuracyResult)
+        (run.folder / "result.json").unlink()
+        run.publish(msgspec.structs.replace(result, sandbox=sandbox))
+    names = run_of(store, "k1_first"), run_of(store, "k3_first")
+    first, second, *_ = call(compare, *names, "--store", store.root).output.splitlines()
+    assert first.endswith("(programs of the model ran: bubblewrap)")
+    assert second.endswith("(programs of the model ran: unsafe)")
+    document = json.loads(call(compare, *names, "--store", store.root, "--json").output)
+    assert (document["first"]["sandbox"], document["second"]["sandbox"]) == ("bubblewrap", "unsafe")
+    plain = call(compare, run_of(store, "k2_first"), names[0], "--store", store.root, "--json")
+    assert "sandbox" not in json.loads(plain.output)["first"]
+
+
 def test_a_run_compared_with_itself_does_not_differ(store: Store) -> None:
     entry = own_table(store).entries[0]
     found = compare_entries(entry, entry)

@@ -86,6 +86,41 @@ def test_answering_grows_with_the_rows_and_loading_does_not(sweep: Sweep) -> Non
     assert (expected.unknown, expected.basis) == (0, "1 earlier run of the same tasks on this machine")
 
 
+def test_the_start_of_a_worker_counts(sweep: Sweep) -> None:
+    """A result's own seconds begin when Python has imported all; its attempt began before."""
+    planned = sweep.run("k1_first")
+    folder = sweep.store.run(planned.identity).attempt("0001").folder
+    folder.mkdir(parents=True)
+    started = {"schema": 1, "run": "x", "started": "2026-11-18T01:59:48+00:00"}
+    (folder / "attempt.json").write_text(json.dumps(started))
+    sweep.publish(planned, 2.0, attempt="0001")
+    start = 12.0 - (LOADING + 2.0)
+    assert sweep.seconds(sweep.run("k1_first", limit=400)) == [pytest.approx(start + LOADING + 200.0)]
+    (timed,) = sweep.runs(kind="timing", limit=2)
+    assert sweep.seconds(timed) == [None]
+
+
+@pytest.mark.parametrize("started", [None, "yesterday", "2027-01-01T00:00:00+00:00", "2026-11-18T01:00:00"])
+def test_a_start_that_is_not_known_counts_nothing(sweep: Sweep, started: str | None) -> None:
+    planned = sweep.run("k1_first")
+    folder = sweep.store.run(planned.identity).attempt("0001").folder
+    folder.mkdir(parents=True)
+    (folder / "attempt.json").write_text(json.dumps({"schema": 1, "run": "x", "started": started}))
+    sweep.publish(planned, 2.0, attempt="0001")
+    assert sweep.seconds(planned) == [pytest.approx(LOADING + 2.0)]
+
+
+def test_runs_that_are_forecast_by_other_decode_settings_are_counted(sweep: Sweep) -> None:
+    sweep.publish(sweep.run("k1_first"), 1.0)
+    alike, other = sweep.run("k1_last"), sweep.run("loose")
+    one = sweep.forecast(alike)
+    both = sweep.forecast(alike, other)
+    assert one is not None
+    assert both is not None
+    assert one.basis == "1 earlier run of the same tasks on this machine"
+    assert "(1 run by those with other decode settings, which take other steps)" in both.basis
+
+
 def test_scoring_counts_as_answering(sweep: Sweep) -> None:
     sweep.publish(sweep.run("k1_first"), 2.0, speed={"scoring": {"seconds": 1.0}})
     assert sweep.seconds(sweep.run("k1_first", limit=8)) == [pytest.approx(LOADING + 1.0 + 2.0)]

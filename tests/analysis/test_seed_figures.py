@@ -201,7 +201,7 @@ def test_unmask_check_says_what_is_missing(tmp_path: Path) -> None:
     for arguments, sentence in (
         ((), "nothing to check"),
         (("--foreign", "none"), "no import 'none'"),
-        (("nothing",), "no experiment 'nothing'"),
+        (("nothing",), "no experiment nothing in"),
     ):
         found = run_check("--store", tmp_path, *arguments)
         assert found.exit_code == 1

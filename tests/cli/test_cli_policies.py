@@ -14,8 +14,9 @@ from unmask.cli.probe import ERRORS, MEASURES
 from unmask.engine.probe import MEASURES as RECORDED
 from unmask.engine.probe import probe
 from unmask.errors import UnmaskError
-from unmask.policies.text import read_policy
+from unmask.policies.text import read_policy, read_rule
 from unmask.spec import LayerReuseSpec, TrimSpec
+from unmask.spec.rule import ThresholdSpec, TopNSpec
 
 
 def test_a_policy_may_be_short_json_or_a_file(tmp_path: Path):
@@ -47,6 +48,54 @@ def test_a_bad_policy_gets_one_sentence(text: str, says: str):
     with pytest.raises(UnmaskError) as caught:
         read_policy(text)
     assert says in str(caught.value)
+
+
+def test_a_rule_may_be_short_json_or_a_file(tmp_path: Path):
+    wanted = TopNSpec(steps=4, score="entropy")
+    assert read_rule("top_n:steps=4,score=entropy") == wanted
+    assert read_rule('{"kind": "top_n", "steps": 4, "score": "entropy"}') == wanted
+    (tmp_path / "rule.toml").write_text('kind = "top_n"\nsteps = 4\nscore = "entropy"\n')
+    assert read_rule(str(tmp_path / "rule.toml")) == wanted
+    assert read_rule("threshold:threshold=0.7") == ThresholdSpec(threshold=0.7)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("guess", "Kinds: custom, entropy_bound"),
+        ("factor:factr=1", "Allowed fields: factor"),
+        ("factor:1", "The rule 'factor:1' cannot be read at '1'; write top_n:steps=4"),
+        ("top_n:n=1,n=2", "gives n twice"),
+        ("top_n", "Give either n"),
+        ("nowhere.toml", "no such rule file"),
+    ],
+)
+def test_a_bad_rule_gets_one_sentence(text: str, says: str):
+    with pytest.raises(UnmaskError) as caught:
+        read_rule(text)
+    assert says in str(caught.value)
+    assert "policy" not in str(caught.value)
+
+
+def test_generate_unmasks_by_the_rule_given(run: Run, bare_model: Path, tmp_path: Path):
+    def answer(*more: str) -> dict:
+        result = run(
+            "generate", "--ids", "1,2,3", "--model", bare_model, "--max-new-tokens", "60", "--json", *more
+        )
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def work(*more: str) -> dict:
+        return answer(*more)["steps"]
+
+    one_a_step, two_a_step = work("--rule", "top_n:n=1"), work("--rule", "top_n:n=2")
+    assert one_a_step == work("--threshold", "1") == work("--rule", "threshold:threshold=1")
+    assert sum(two_a_step.values()) < sum(one_a_step.values())
+    (tmp_path / "decode.toml").write_text("threshold = 0.5\n")
+    assert work("--decode", str(tmp_path / "decode.toml"), "--rule", "top_n:n=1") == one_a_step
+    both = run("generate", "--ids", "1", "--model", bare_model, "--rule", "factor", "--threshold", "0.5")
+    assert both.exit_code == 2
+    assert "leave one out" in error_line(both)
 
 
 def test_generate_reuses_what_the_policy_says(run: Run, bare_model: Path):

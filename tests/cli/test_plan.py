@@ -12,6 +12,7 @@ from cli_cases import Run, error_line
 from planted import TEXT, result_of, runs_of, write_recipe
 
 from unmask import lab
+from unmask.lab.planning import freeze
 from unmask.store import Store
 from unmask.store.result import AccuracyResult
 
@@ -106,7 +107,7 @@ def test_the_time_is_known_by_earlier_runs_of_a_checkpoint_of_that_name(
     write_recipe(locked, text)
     (unlocked / "recipe.toml").write_text(text)
     plan = lab.plan(locked, tasks="gsm8k", configurations="k1_first", store=store)
-    lab.planning.freeze(store, plan.opened, plan.runs)
+    freeze(store, plan.opened, plan.runs)
     (first,) = plan.runs
     assert first.folder.publish(result_of(first.folder, "k1_first"))
     told = planned(run, unlocked, "--task", "gsm8k", "--config", "k1_first")

@@ -1,6 +1,7 @@
 """`new`, `plan` and `run` with planted results and workers: what they show, what they change, what they leave alone."""
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,16 @@ def test_new_makes_a_recipe_that_can_be_planned(run: Run, tmp_path: Path) -> Non
     assert read_recipe(tmp_path / "05_mine").name == "05_mine"
     for file in (tmp_path / "05_mine").iterdir():
         assert "@" not in file.read_text()
+
+
+def test_the_template_shows_what_a_recipe_can_vary(run: Run, tmp_path: Path) -> None:
+    run("new", "mine", "--folder", tmp_path)
+    recipe = read_recipe(tmp_path / "mine")
+    policies = {recipe.policy_of(each).short_name or each.policy["kind"] for each in recipe.expanded()}
+    assert {"trim", "k = 2", "combine", "full"} <= policies
+    assert {recipe.decode_of(each).threshold for each in recipe.expanded()} == {0.7, 0.8, 0.9}
+    assert '"decode.threshold" = ' in (tmp_path / "mine" / "recipe.toml").read_text()
+    assert 'unit = "residual"' in (tmp_path / "mine" / "recipe.toml").read_text()
 
 
 def test_new_leaves_what_is_there_alone(run: Run, tmp_path: Path) -> None:
@@ -232,7 +243,10 @@ def test_a_failed_run_is_told_and_waits_for_leave(
     assert retried.exit_code == 0
     assert "1 run on" in retried.stdout
     assert "6 done" in retried.stdout
-    assert "Predicted 2.0 s of work, took 2.0 s." in retried.stdout
+    said = " ".join(retried.stdout.split())
+    assert re.search(
+        r"Predicted 2\.0 s of work, took [\d.]+ s with the starting of workers; you waited [\d.]+ s\.", said
+    )
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 2
 
 

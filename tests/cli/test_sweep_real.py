@@ -26,11 +26,15 @@ from unmask.store.state import state_of
 ROWS = 12
 TOKEN = "hf_not_to_be_written_down"
 CHANGES = (
-    ('[[configurations]]\nname = "t0.7"\ndecode = { threshold = 0.7 }\n', ""),
     ("keep = [0.0, 0.25]", "keep = [0.0]"),
     ("prompts = 4\nrepeats = 5", "prompts = 1\nrepeats = 2"),
     ("[[tasks]]", "[evaluation]\nbatch_size = 1\n\n[[tasks]]"),
 )
+LEFT_OUT = (
+    ("[[grid]]  # axes are multiplied", "[[grid]]  # other axes"),
+    ("[[configurations]]  # unit", "[[timing]]"),
+)
+"""Parts of the template, each by its beginning and by what comes behind it."""
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_TOKEN": TOKEN, "TQDM_DISABLE": "1"}
 
 
@@ -73,6 +77,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         for old, new in CHANGES:
             assert old in text
             text = text.replace(old, new)
+        for beginning, behind in LEFT_OUT:
+            text = text[: text.index(beginning)] + text[text.index(behind) :]
         (recipe / "recipe.toml").write_text(text)
         planned = unmask("plan", recipe, "--limit", ROWS, "--store", store.root)
         ran = unmask("run", recipe, "--limit", ROWS, "--store", store.root)

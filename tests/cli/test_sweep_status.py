@@ -209,6 +209,10 @@ def test_a_retraction_can_be_taken_back(run: Run, done: Path, store: Store) -> N
     assert result.stdout == f"{folder.name} counts again.\n"
     assert folder.retraction() is None
     assert run("run", done).stdout == before
+    run("retract", folder.id, "--reason", "The clock was wrong.")
+    run("retract", folder.id, "--undo")
+    kept = [json.loads(file.read_bytes()) for file in sorted(folder.folder.glob("previous/*/retracted.json"))]
+    assert [one["reason"] for one in kept] == ["The node was shared.", "The clock was wrong."]
 
 
 def test_a_retracted_timing_run_gives_no_speed(run: Run, done: Path, store: Store) -> None:

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from unmask.cli import app
 from unmask.conformance.check import check, record
 from unmask.conformance.vectors import read_vector
+from unmask.engine.engine import Engine
+from unmask.engine.prompt import Request
 from unmask.engine.unmasking import ForcedTokens
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
@@ -189,3 +191,52 @@ def refused(result: Result, words: str) -> None:
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
+
+
+# A checkpoint of one's own.
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(read("single_thr0.5")["checkpoint"], tmp_path_factory.mktemp("own") / "model")
+
+
+def test_a_checkpoint_agrees_with_itself(own: Path):
+    result = run("--model", own)
+    assert result.exit_code == 0, result.output
+    report = json.loads(run("--model", own, "--json").stdout)
+    names = [vector["vector"] for vector in report["vectors"]]
+    assert names == [
+        f"prompt of {length}" for length in ("1 token", "31 tokens", "32 tokens", "33 tokens", "80 tokens")
+    ]
+    assert all(vector["tokens_equal"] and vector["steps_equal"] for vector in report["vectors"])
+    assert result.stdout.endswith("5 equal, 0 different (float32)\n")
+
+
+def test_a_dtype_is_compared_on_the_steps_of_float32(own: Path):
+    report = json.loads(run("--model", own, "--dtype", "bfloat16", "--json").stdout)
+    assert 0.8 < report["agreed"] / report["positions"] <= 1
+    assert report["positions"] >= 5 * 20
+
+
+def test_answers_that_depend_on_their_batch_are_found(own: Path, monkeypatch: pytest.MonkeyPatch):
+    """A row that saw its neighbours would be noticed: here the third answer changes as soon as there are five."""
+    original = Engine.stream
+
+    def leaking(self: Engine, prompts: list[Any], *arguments: Any, **named: Any) -> Any:
+        requests = list(prompts)
+        if len(requests) > 1:
+            requests[2] = Request([*requests[2].prompt[:-1], 5], requests[2].max_new_tokens)
+        return original(self, requests, *arguments, **named)
+
+    monkeypatch.setattr(Engine, "stream", leaking)
+    result = run("--model", own)
+    assert result.exit_code == 1
+    assert "4 equal, 1 different" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), (GOLDEN, "--model", "embedded")])
+def test_either_vectors_or_a_checkpoint(arguments: tuple[object, ...]):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "either a folder of vectors or a checkpoint" in result.stderr

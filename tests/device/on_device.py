@@ -1,4 +1,4 @@
-"""What a device other than the CPU is asked; `make test-gpu` runs it on a GPU, test_device.py on a pretended one."""
+"""What a device other than the CPU is asked: run on a pretended one by test_pretended_device.py, or `make test-gpu`."""
 
 import sys
 from functools import lru_cache

@@ -11,6 +11,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import Generation
 from unmask.engine.prompt import Request
 from unmask.spec import DecodeSpec
+from unmask.spec.family import FAST_DLLM_V2
 
 
 def needs_no_policy(name: str) -> bool:
@@ -66,7 +67,7 @@ def test_rows_of_unequal_length_enter_as_others_leave() -> None:
 
 
 def test_defaults_are_those_of_the_vectors() -> None:
-    spec, settings = DecodeSpec(), read_golden("single_len40")["decode"]
+    spec, settings = DecodeSpec().resolved(FAST_DLLM_V2, 32), read_golden("single_len40")["decode"]
     assert (spec.threshold, spec.sub_block_size, spec.block_cache, spec.temperature) == (
         settings["threshold"],
         settings["sub_block_size"],

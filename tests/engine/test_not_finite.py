@@ -13,8 +13,9 @@ from unmask.engine.engine import Engine
 from unmask.engine.policy import Full
 from unmask.engine.sampling import Sampler
 from unmask.engine.sequence import BlockSettings, SequenceState
-from unmask.engine.unmasking import ConfidenceRule, UnmaskingWriter
+from unmask.engine.unmasking import UnmaskingWriter
 from unmask.errors import UnmaskError
+from unmask.spec.rule import ThresholdSpec
 
 LAYERS = 4
 LENGTHS = {"in the first block": 5, "in a prefill that is read": 64, "in a prefill that is not read": 70}
@@ -134,7 +135,7 @@ def test_looking_for_a_broken_layer_leaves_the_decoding_as_it_was(monkeypatch: p
             SequenceState(index, [1, 2, 3, 4 + index], 60, settings, 2, seed=index) for index in range(3)
         ]
         sampler = Sampler(engine.mask_token, temperature=1e6, top_p=1.0)
-        writer = UnmaskingWriter(ConfidenceRule(0.9))
+        writer = UnmaskingWriter(ThresholdSpec(threshold=0.9))
         with torch.inference_mode():
             events = list(Decoder(engine.workspace(3, 64, 32), Full(), writer, sampler).run(sequences))
         finished = [event for event in events if isinstance(event, SequenceState)]

@@ -12,8 +12,10 @@ from checkpoints import MASK, Model, small_model
 from decoding_cases import models, requests
 from traces import trace
 from unmask.engine.prompt import Request
-from unmask.engine.sampling import GREEDY, accepted, drawn, packed_predictions, request_seed, to_host, uniform
+from unmask.engine.rules import ranked
+from unmask.engine.sampling import GREEDY, drawn, packed_predictions, request_seed, to_host, uniform
 from unmask.spec import DecodeSpec
+from unmask.spec.rule import ScoreName
 
 HOT = DecodeSpec(max_new_tokens=24, temperature=0.9, top_p=0.95, stop_tokens=())
 
@@ -119,7 +121,8 @@ def test_the_nucleus_holds_tokens_while_the_mass_before_them_is_within_top_p(top
     shares = (0.2, 0.4, 0.1, 0.3)
     ranked = [1, 3, 0, 2]
     places = torch.linspace(0, 1 - 2**-24, 2001)
-    tokens, confidences = drawn(probabilities_as_logits(*shares).expand(2001, 4), places, 1.0, top_p)
+    tokens, doubts, _ = drawn(probabilities_as_logits(*shares).expand(2001, 4), places, 1.0, top_p)
+    confidences = 1 / (1 + doubts)
     mass = sum(shares[token] for token in ranked[:kept])
     assert set(tokens.tolist()) == set(ranked[:kept])
     for token, confidence in zip(tokens.tolist(), confidences.tolist(), strict=True):
@@ -132,9 +135,9 @@ def test_temperature_sharpens_and_flattens() -> None:
     logits = probabilities_as_logits(0.8, 0.2)
     for temperature in (0.5, 1.0, 2.0):
         powers = [0.8 ** (1 / temperature), 0.2 ** (1 / temperature)]
-        token, confidence = drawn(logits, torch.tensor([0.0]), temperature, 1.0)
+        token, doubt, _ = drawn(logits, torch.tensor([0.0]), temperature, 1.0)
         assert token.item() == 0
-        assert math.isclose(confidence.item(), powers[0] / sum(powers), rel_tol=1e-5)
+        assert math.isclose(1 / (1 + doubt.item()), powers[0] / sum(powers), rel_tol=1e-5)
 
 
 def test_greedy_positions_and_draws_may_share_a_forward() -> None:
@@ -167,13 +170,6 @@ def test_request_seeds_differ_by_every_part() -> None:
     assert len(seeds) == 6
 
 
-def test_the_best_candidate_is_accepted_and_all_strictly_above_the_threshold() -> None:
-    assert accepted([0.1, 0.3, 0.3], 0.9) == [1], "the lowest index wins a tie"
-    assert accepted([0.95, 0.9, 0.91], 0.9) == [0, 2], "equal to the threshold is not above it"
-    assert accepted([0.95, 0.2, 0.99], 0.9) == [0, 2]
-    assert accepted([1.0, 1.0], 1.0) == [0]
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_confidences_are_probabilities_over_the_whole_vocabulary(temperature: float) -> None:
     draw = torch.Generator().manual_seed(3)
@@ -184,3 +180,75 @@ def test_confidences_are_probabilities_over_the_whole_vocabulary(temperature: fl
     found = to_host(packed_predictions(logits.clone(), MASK, [0.5] * 6, temperature, 1.0))
     for row, (token, confidence) in enumerate(zip(found.tokens, found.confidences, strict=True)):
         assert math.isclose(confidence, expected[row, token].item(), rel_tol=1e-5)
+
+
+# Scores, against double precision.
+
+
+def random_logits(scale: float, rows: int = 40, seed: int = 3) -> torch.Tensor:
+    """Rows of a model as sure as the scale says, with MASK the likeliest token."""
+    logits = torch.randn(rows, MASK + 1, generator=torch.Generator().manual_seed(seed)) * scale
+    logits[:, MASK] = 100.0
+    return logits
+
+
+def exact_scores(logits: torch.Tensor, score: str) -> list[float]:
+    masked = logits.double()
+    masked[:, MASK] = -math.inf
+    shares = masked.softmax(dim=-1)
+    if score == "confidence":
+        return list(shares.max(dim=-1).values.tolist())
+    if score == "margin":
+        best = shares.topk(2, dim=-1).values
+        return list((best[:, 0] - best[:, 1]).tolist())
+    return list((shares * (shares + 1e-10).log()).sum(dim=-1).tolist())
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 12.0])
+@pytest.mark.parametrize("score", ["confidence", "margin", "entropy"])
+def test_scores_are_those_of_double_precision(score: ScoreName, scale: float) -> None:
+    logits = random_logits(scale)
+    found = to_host(packed_predictions(logits.clone(), MASK, [], 0.0, 1.0, score), score)
+    for got, expected in zip(found.scores or found.confidences, exact_scores(logits, score), strict=True):
+        assert math.isclose(got, expected, rel_tol=2e-5, abs_tol=1e-9)
+
+
+@pytest.mark.parametrize("score", ["margin", "entropy"])
+def test_scores_of_draws_are_those_of_the_nucleus(score: ScoreName) -> None:
+    logits = probabilities_as_logits(0.4, 0.3, 0.2, 0.1)
+    found = to_host(packed_predictions(logits, None, [0.7], 1.0, 0.6, score), score)
+    assert found.tokens == [1]
+    best, second = 4 / 7, 3 / 7
+    wanted = best - second if score == "margin" else best * math.log(best) + second * math.log(second)
+    assert math.isclose(found.scores[0], wanted, rel_tol=1e-5)
+    assert math.isclose(found.confidences[0], second, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize("score", ["confidence", "margin", "entropy"])
+def test_a_sure_model_is_ranked_as_double_precision_ranks_it(score: ScoreName) -> None:
+    """At logit scale 40 most confidences round to 1 in single precision, and the leftmost would always win."""
+    logits = random_logits(scale=40.0)
+    masked = logits.clone()
+    masked[:, MASK] = -math.inf
+    rounded = masked.softmax(dim=-1).max(dim=-1).values
+    assert (rounded == 1).sum() >= 10, "ties in single precision, or this test shows nothing"
+
+    found = to_host(packed_predictions(logits.clone(), MASK, [], 0.0, 1.0, score), score)
+    scores = found.scores or found.confidences
+    assert ranked(scores) == ranked(exact_scores(logits, score))
+    assert ranked(scores) != ranked(rounded.tolist())
+
+
+def test_draws_of_a_sure_model_are_ranked_too() -> None:
+    logits = random_logits(scale=40.0)
+    exact = exact_scores(logits, "confidence")
+    found = to_host(packed_predictions(logits.clone(), MASK, [0.0] * len(logits), 1.0, 1.0))
+    assert ranked(found.confidences) == ranked(exact)
+
+
+def test_infinite_logits_are_no_certainty() -> None:
+    logits = torch.zeros(2, 8)
+    logits[0, 3] = math.inf
+    found = to_host(packed_predictions(logits, None, [], 0.0, 1.0))
+    assert math.isnan(found.confidences[0])
+    assert math.isclose(found.confidences[1], 1 / 8)

@@ -15,9 +15,10 @@ from unmask.engine.engine import Engine
 from unmask.engine.sampling import Predictions, uniform
 from unmask.engine.schedule import Piece
 from unmask.engine.sequence import BlockSettings, SequenceState
-from unmask.engine.unmasking import ConfidenceRule, UnmaskingWriter
+from unmask.engine.unmasking import UnmaskingWriter
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy
+from unmask.spec.rule import ThresholdSpec
 
 TOY = {"vocab_size": 6, "mask_token_id": 5, "eos_token_id": 4, "num_hidden_layers": 3}
 TOY_TOKENS = range(5)
@@ -91,7 +92,7 @@ def test_chain_agrees_with_the_frequencies_of_its_sampler() -> None:
     decoder = Decoder(
         engine.workspace(200, 64, 32),
         policy,
-        UnmaskingWriter(ConfidenceRule(1.0)),
+        UnmaskingWriter(ThresholdSpec(threshold=1.0)),
         ChainSampler(engine.mask_token),
     )
     counts = Counter(

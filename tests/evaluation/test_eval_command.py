@@ -117,14 +117,15 @@ def test_a_chat_template_is_applied_when_asked_for(
         (["--tasks", "gsm9k"], "the nearest are"),
         (["--tasks", "unmask_arith", "--limit", "0"], "--limit is 0"),
         (["--tasks", "unmask_arith", "--limit", "-1"], "--limit is -1"),
-        (["--tasks", "unmask_arith", "--limit", "1000000"], "samples; give at most that many"),
         (
             ["--tasks", "unmask_choice_text", "--limit", "1", "--estimator", "canvas"],
             "canvas scores single tokens",
         ),
         (["--tasks", "unmask_arith", "--policy", "layer_reuse:k=0"], "k is 0"),
         (["--tasks", "unmask_arith", "--output", "no/such/folder"], "no such folder to make"),
+        (["--tasks", "unmask_arith", "--output", "/proc/x"], "cannot be written to"),
         (["--tasks", "gsm8k", "--data", "nowhere"], "no such folder"),
+        (["--tasks", "unmask_arith", "--data", "nowhere"], "no such folder"),
     ],
 )
 def test_bad_input_is_one_sentence(text_model: Path, arguments: list[str], words: str) -> None:
@@ -193,6 +194,29 @@ def test_programs_of_lm_evals_command_line_run_in_the_sandbox(
     results = json.loads(file.read_text())["results"]
     assert results["humaneval"]["pass@1,create_test"] == 1.0
     assert results["mbpp"]["pass_at_1,none"] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("allowed", [True, False])
+def test_without_bubblewrap_lm_evals_command_line_runs_programs_only_where_that_is_allowed(
+    text_model: Path, invented: Path, tmp_path: Path, allowed: bool
+) -> None:
+    (tmp_path / "bin").mkdir()
+    found = console(
+        "--model", "unmask", "--model_args", f"pretrained={text_model}", "--device", "cpu", "--tasks", "humaneval",
+        "--limit", "1", "--output_path", str(tmp_path / "out"), "--gen_kwargs", "max_gen_toks=1",
+        "--confirm_run_unsafe_code", *["--allow-unsafe-code"] * allowed, UNMASK_DATA=str(invented),
+        PATH=str(tmp_path / "bin"),
+    )  # fmt: skip
+    if not allowed:
+        assert found.returncode == 2
+        assert "install the package bubblewrap" in found.stderr.strip().splitlines()[-1]
+        assert not (tmp_path / "out").exists()
+        return
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert "Warning: The programs that the model writes run without isolation." in found.stderr
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    assert json.loads(file.read_text())["config"]["sandbox"] == "unsafe"
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.task_data import dataset_commits, explain, load_tasks, pin_model
+from unmask.evaluation.task_data import dataset_commits, explain, load_tasks, pin_model, quiet
 
 pytestmark = pytest.mark.usefixtures("lm_eval")
 
@@ -41,6 +41,9 @@ def test_a_task_twice(invented: Path) -> None:
 
 def test_data_that_is_not_there(tmp_path: Path) -> None:
     assert "no such folder" in refused("gsm8k", tmp_path / "none")
+    assert "no such folder" in refused("unmask_arith", tmp_path / "none"), (
+        "also where nothing is read from it"
+    )
     sentence = refused("gsm8k", tmp_path)
     assert "gsm8k/train.jsonl is missing" in sentence
     assert "openai/gsm8k" in sentence
@@ -59,8 +62,8 @@ def test_a_limit_that_means_nothing(limit: int, invented: Path) -> None:
     assert f"--limit is {limit}" in refused("gsm8k", invented, limit=limit)
 
 
-def test_a_limit_beyond_the_set(invented: Path) -> None:
-    assert "gsm8k has 3 samples" in refused("gsm8k", invented, limit=4)
+def test_a_limit_beyond_the_set_takes_all_of_it(invented: Path) -> None:
+    assert load_tasks(["gsm8k"], invented, limit=4).sizes == {"gsm8k": 3}
 
 
 def test_programs_run_only_when_allowed(invented: Path) -> None:
@@ -75,6 +78,29 @@ def test_a_sentence_model_that_is_missing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(nltk.data, "path", [])
     monkeypatch.setattr(nltk, "download", lambda *_, **__: False)
     assert "punkt_tab" in refused("ifeval", tmp_path)
+
+
+def test_a_sentence_model_that_cannot_be_downloaded_is_told_in_one_sentence_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import nltk
+
+    (tmp_path / "ifeval").mkdir()
+    (tmp_path / "ifeval/input_data.jsonl").write_text("{}\n")
+    monkeypatch.setattr(nltk.data, "path", [])
+    monkeypatch.setattr(nltk.downloader._downloader, "_url", "http://127.0.0.1:9/index.xml")
+    assert "punkt_tab" in refused("ifeval", tmp_path)
+    told = capfd.readouterr()
+    assert (told.out, told.err) == ("", "")
+
+
+def test_progress_bars_of_datasets_are_off_while_tasks_are_loaded(invented: Path) -> None:
+    import datasets
+
+    before = datasets.are_progress_bars_disabled()
+    with quiet():
+        assert datasets.are_progress_bars_disabled()
+    assert datasets.are_progress_bars_disabled() == before
 
 
 def test_a_gated_set_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +130,10 @@ def test_offline_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     assert "cannot be reached" in refused("gsm8k", None)
+    gated = refused("gpqa_main_zeroshot", None)
+    assert "it is gated, so accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa" in gated
+    assert "HF_TOKEN" in gated
+    assert "HF_TOKEN" not in refused("gsm8k", None)
 
 
 class Api:

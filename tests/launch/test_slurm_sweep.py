@@ -17,6 +17,7 @@ name = "on_slurm"
 hypothesis = "A sweep runs alike on a laptop and on SLURM."
 [model]
 checkpoint = "embedded"
+dtype = "float32"
 [decode]
 max_new_tokens = 96
 [[tasks]]

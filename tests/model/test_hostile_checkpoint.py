@@ -49,7 +49,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
     "no base": ({"rope_theta": 0}, "rope_theta is 0"),
     "a word for a flag": ({"tie_word_embeddings": "maybe"}, "tie_word_embeddings is 'maybe'; true or false"),
     "a large mask": ({"mask_token_id": 10**9}, "mask token 1000000000 is outside the vocabulary"),
-    "a long word": ({"hidden_act": "x" * 10**6}, "activation 'xxx"),
+    "a long word": ({"hidden_act": "x" * 10**6}, "hidden_act is 'xxx"),
 }
 
 

@@ -1,23 +1,14 @@
-"""Our tokenizer and chat templates equal transformers', both majors, each in an environment of its own.
+"""Our tokenizer and chat templates equal transformers', both majors, each in an environment of its own."""
 
-The environments are made once below the folder that UNMASK_TEST_ENVS names, else below the repository root.
-"""
-
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizer_folders import MASK, WRITERS
 
+from environments import VERSIONS, ask
 from unmask.errors import UnmaskError
 from unmask.model.tokenizer import Tokenizer
-
-VERSIONS = {4: "4.57.6", 5: "5.22.2"}
-ROOT = Path(__file__).parents[2]
 
 TEXTS = [
     "",
@@ -71,30 +62,6 @@ CHATS: list[dict[str, Any]] = [
 ]
 
 
-def make_environment(major: int) -> Path:
-    folder = Path(os.environ.get("UNMASK_TEST_ENVS") or ROOT) / f".venv-transformers{major}"
-    wanted = f"transformers=={VERSIONS[major]}"
-    stamp = folder / "made-with"
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", wanted, "jinja2>=3.1.6"]
-        subprocess.run(pip, check=True)
-        stamp.write_text(wanted)
-    return folder / "bin" / "python"
-
-
-def ask(python: Path, folders: list[Path]) -> dict[str, Any]:
-    questions = [{"folder": str(folder), "texts": TEXTS, "ids": IDS, "chats": CHATS} for folder in folders]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    environment.pop("PYTHONPATH", None)
-    script = Path(__file__).with_name("transformers_answers.py")
-    done = subprocess.run(
-        [python, script], input=json.dumps(questions), env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def render(tokenizer: Tokenizer, options: dict[str, Any]) -> dict[str, Any] | None:
     try:
         text = tokenizer.render_chat(**options)
@@ -107,7 +74,8 @@ def render(tokenizer: Tokenizer, options: dict[str, Any]) -> dict[str, Any] | No
 @pytest.mark.parametrize("major", VERSIONS)
 def test_ids_texts_and_chats_equal_those_of_transformers(major: int, tmp_path: Path) -> None:
     folders = [write(tmp_path / name) for name, write in WRITERS.items()]
-    theirs = ask(make_environment(major), folders)
+    questions = [{"folder": str(folder), "texts": TEXTS, "ids": IDS, "chats": CHATS} for folder in folders]
+    theirs = ask(Path(__file__).with_name("transformers_answers.py"), major, questions)
     assert theirs["version"] == VERSIONS[major]
     for folder, answer in zip(folders, theirs["answers"], strict=True):
         ours = Tokenizer.from_folder(folder)

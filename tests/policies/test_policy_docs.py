@@ -17,7 +17,7 @@ from unmask.engine.step_plan import Kind, Op, StepPlan
 from unmask.errors import UnmaskError
 from unmask.policies.registry import MAKERS, make_policy, policy_spec
 from unmask.spec import PolicySpec
-from unmask.spec.own_code import ENTRY_POINTS
+from unmask.spec.own_code import POLICY
 
 DOCS = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
 
@@ -115,8 +115,8 @@ def test_the_example_runs_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> 
     project = tomllib.loads(
         next(text for text in blocks("toml", section("custom")) if "entry-points" in text)
     )
-    ((name, value),) = project["project"]["entry-points"][ENTRY_POINTS].items()
-    entry = importlib.metadata.EntryPoint(name=name, value=value, group=ENTRY_POINTS)
+    ((name, value),) = project["project"]["entry-points"][POLICY.entry_points].items()
+    entry = importlib.metadata.EntryPoint(name=name, value=value, group=POLICY.entry_points)
 
     def entry_points(**wanted: str) -> list[importlib.metadata.EntryPoint]:
         return [entry] if wanted == {"group": entry.group, "name": entry.name} else []

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from policy_cases import BLOCK, LAYERS, PROMPTS, SUBSETS, engine, one, prompt, reuse
+from unmask.engine.rules import make_rule
 from unmask.engine.sampling import Predictions
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import Op, StepPlan, Unit
-from unmask.engine.unmasking import ConfidenceRule
+from unmask.engine.unmasking import Predicted
 from unmask.model.geometry import Segment
 
 OPS = {op: (Op.COMPUTE, *(op,) * (LAYERS - 2), Op.COMPUTE) for op in Op}
@@ -63,11 +64,11 @@ def test_a_replayed_attention_writes_no_keys(unit: Unit) -> None:
     assert same == [outer, *[True] * (LAYERS - 2), outer]
 
 
-class Remembering(ConfidenceRule):
+class Remembering(Predicted):
     """Keeps the predictions of every step."""
 
     def __init__(self, threshold: float) -> None:
-        super().__init__(threshold)
+        super().__init__(make_rule({"kind": "threshold", "threshold": threshold}))
         self.found: list[dict[int, tuple[int, float]]] = []
 
     def denoised(self, sequence: SequenceState, positions: Any, predictions: Predictions) -> Any:

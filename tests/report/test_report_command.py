@@ -47,7 +47,7 @@ def test_a_report_is_replaced_by_the_next(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nothing"], "There is no experiment 'nothing'"),
+        (["nothing"], "There is no experiment nothing in"),
         (["--foreign", "nothing"], "There is no import 'nothing'"),
         (["--replay", "-1"], "-1 is not in the range"),
     ],

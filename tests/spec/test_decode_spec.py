@@ -7,6 +7,9 @@ import pytest
 
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec, build
+from unmask.spec.decode import joined
+from unmask.spec.family import AUTOREGRESSIVE, FAST_DLLM_V2, SDAR, Family
+from unmask.spec.rule import SequentialSpec, ThresholdSpec
 
 
 def refused(values: Any) -> str:
@@ -19,9 +22,9 @@ def refused(values: Any) -> str:
 
 
 def test_defaults_are_the_published_ones() -> None:
-    spec = DecodeSpec()
+    spec = DecodeSpec().resolved(FAST_DLLM_V2, 32)
     assert (spec.threshold, spec.sub_block_size, spec.block_cache, spec.temperature) == (0.9, 8, True, 0.0)
-    assert (spec.block_size, spec.stop_tokens, spec.stop_strings) == (None, None, ())
+    assert (spec.block_size, spec.stop_tokens, spec.stop_strings) == (32, None, ())
 
 
 def test_plain_mappings_become_specs() -> None:
@@ -33,7 +36,7 @@ def test_plain_mappings_become_specs() -> None:
 
 
 def test_text_is_no_number() -> None:
-    with pytest.raises(UnmaskError, match=r"Expected `float`, got `str` - at `\$.threshold`"):
+    with pytest.raises(UnmaskError, match=r"Expected `float \| null`, got `str` - at `\$.threshold`"):
         build(DecodeSpec, {"threshold": "0.9"}, "x")
 
 
@@ -73,7 +76,7 @@ def test_an_empty_stop_string_is_refused() -> None:
     [
         ("max_new_tokens", "many"),
         ("max_new_tokens", 1.5),
-        ("threshold", None),
+        ("threshold", "high"),
         ("block_cache", "maybe"),
         ("stop_tokens", 5),
         ("stop_tokens", ["a"]),
@@ -100,23 +103,79 @@ def test_an_unknown_field_lists_the_allowed_ones() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32])
 def test_a_sub_block_that_divides_the_block_is_fine(size: int) -> None:
-    assert DecodeSpec(sub_block_size=size).resolved_block_size(32) == 32
+    assert DecodeSpec(sub_block_size=size).resolved(FAST_DLLM_V2, 32).block_size == 32
 
 
 def test_the_block_size_given_stands_over_the_checkpoints() -> None:
-    assert DecodeSpec(block_size=16).resolved_block_size(32) == 16
-    assert DecodeSpec(block_size=16).resolved_block_size(None) == 16
+    assert DecodeSpec(block_size=16).resolved(FAST_DLLM_V2, 32).block_size == 16
+    assert DecodeSpec(block_size=16).resolved(FAST_DLLM_V2, None).block_size == 16
 
 
 def test_block_sizes_that_do_not_fit() -> None:
     with pytest.raises(UnmaskError, match="32 is not a multiple of sub_block_size 5"):
-        DecodeSpec(sub_block_size=5).resolved_block_size(32)
+        DecodeSpec(sub_block_size=5).resolved(FAST_DLLM_V2, 32)
     with pytest.raises(UnmaskError, match="8 is not a multiple of sub_block_size 16"):
-        DecodeSpec(sub_block_size=16, block_size=8).resolved_block_size(32)
+        DecodeSpec(sub_block_size=16, block_size=8).resolved(FAST_DLLM_V2, 32)
     with pytest.raises(UnmaskError, match="no bd_size"):
-        DecodeSpec().resolved_block_size(None)
+        DecodeSpec().resolved(FAST_DLLM_V2, None)
 
 
 def test_specs_are_frozen() -> None:
     with pytest.raises(AttributeError):
         DecodeSpec().threshold = 0.5  # type: ignore[misc]
+
+
+# Settings that a family fills in.
+
+
+def test_what_is_left_open_is_filled_in_by_the_family() -> None:
+    def filled(family: Family, block_size: int | None = None) -> tuple[object, ...]:
+        spec = DecodeSpec().resolved(family, block_size)
+        return spec.block_size, spec.sub_block_size, spec.block_cache, spec.unmasking
+
+    assert filled(FAST_DLLM_V2, 32) == (32, 8, True, ThresholdSpec(threshold=0.9))
+    assert filled(SDAR) == (4, 4, False, ThresholdSpec(threshold=0.85))
+    assert filled(SDAR, 16) == (16, 16, False, ThresholdSpec(threshold=0.85))
+    assert filled(AUTOREGRESSIVE) == (1, 1, False, SequentialSpec(n=1))
+
+
+@pytest.mark.parametrize("family", [FAST_DLLM_V2, SDAR, AUTOREGRESSIVE], ids=lambda family: family.name)
+def test_to_resolve_twice_changes_nothing(family: Family) -> None:
+    once = DecodeSpec(max_new_tokens=9, block_size=family.block_size or 16).resolved(family, None)
+    assert once.resolved(family, 8) == once
+
+
+def test_a_plain_threshold_is_written_short_however_it_was_given() -> None:
+    short = DecodeSpec(threshold=0.7).resolved(SDAR, None)
+    assert DecodeSpec(rule=ThresholdSpec(threshold=0.7)).resolved(SDAR, None) == short
+    assert (short.threshold, short.rule) == (0.7, None)
+    quota = DecodeSpec(rule=ThresholdSpec(threshold=0.7, steps=4)).resolved(SDAR, None)
+    assert (quota.threshold, quota.rule) == (None, ThresholdSpec(threshold=0.7, steps=4))
+
+
+@pytest.mark.parametrize(
+    ("family", "values", "words"),
+    [
+        (SDAR, {"block_cache": True}, "sdar have no block cache"),
+        (SDAR, {"block_size": 8, "sub_block_size": 3}, "8 is not a multiple of sub_block_size 3"),
+        (AUTOREGRESSIVE, {"block_size": 4}, "blocks of 1; leave it out"),
+        (AUTOREGRESSIVE, {"threshold": 0.9}, "predict one token at a time"),
+        (AUTOREGRESSIVE, {"rule": {"kind": "factor"}}, "predict one token at a time"),
+        (FAST_DLLM_V2, {}, "config.json has no bd_size; give block_size"),
+    ],
+)
+def test_what_a_family_cannot_serve_is_refused(family: Family, values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnmaskError) as caught:
+        build(DecodeSpec, values, "x").resolved(family, None)
+    assert words in str(caught.value)
+
+
+def test_a_threshold_beside_a_rule_is_one_rule_too_many() -> None:
+    assert "leave one out" in refused({"threshold": 0.9, "rule": {"kind": "factor"}})
+
+
+def test_a_rule_put_over_a_threshold_takes_its_place() -> None:
+    rule = {"kind": "factor"}
+    assert joined({"threshold": 0.9, "seed": 1}, {"rule": rule}) == {"seed": 1, "rule": rule}
+    assert joined({"rule": rule, "seed": 1}, {"threshold": 0.9}) == {"seed": 1, "threshold": 0.9}
+    assert joined({"rule": rule, "seed": 1}, {"seed": 2}) == {"seed": 2, "rule": rule}

@@ -14,7 +14,11 @@ from unmask.spec.sweep import sweep_of
 from unmask.store.store import Store, run_id
 
 CODE = "class Mine:\n    def plan(self, view):\n        ...\n"
-OWN = ('policy = { kind = "trim", keep = 0.25 }', 'policy = { kind = "custom", target = "my_policy:Mine" }')
+TRIM = 'policy = { kind = "trim", keep = 0.25 }'
+OWN = {
+    "policy": (TRIM, 'policy = { kind = "custom", target = "my_policy:Mine" }'),
+    "rule": (TRIM, 'decode = { rule = { kind = "custom", target = "my_policy:Mine" } }'),
+}
 
 
 @pytest.fixture
@@ -26,21 +30,22 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def ids() -> dict[str, str]:
-    planned = recipe(OWN)
+def ids(noun: str) -> dict[str, str]:
+    planned = recipe(OWN[noun])
     return {run.label: run_id(run.identity) for run in sweep_of(planned, lock_for(planned))}
 
 
-def test_an_edit_makes_a_new_run_of_that_configuration_alone(file: Path) -> None:
-    before = ids()
-    assert ids() == before
+@pytest.mark.parametrize("noun", OWN)
+def test_an_edit_makes_a_new_run_of_that_configuration_alone(file: Path, noun: str) -> None:
+    before = ids(noun)
+    assert ids(noun) == before
     file.write_text(CODE + "# edited\n")
-    after = ids()
+    after = ids(noun)
     changed = {label for label, name in after.items() if name != before[label]}
     assert changed == {label for label in before if label.endswith(" trimmed")}
     assert changed
     file.write_text(CODE)
-    assert ids() == before
+    assert ids(noun) == before
 
 
 def test_code_of_an_installed_package_is_known_by_its_version() -> None:
@@ -53,8 +58,9 @@ def test_code_that_cannot_be_found_is_refused_in_a_sentence(file: Path, target: 
         own_code(target)
 
 
-def test_a_worker_refuses_code_that_was_edited_after_the_plan(file: Path, tmp_path: Path) -> None:
-    planned = recipe(OWN)
+@pytest.mark.parametrize("noun", OWN)
+def test_a_worker_refuses_code_that_was_edited_after_the_plan(file: Path, tmp_path: Path, noun: str) -> None:
+    planned = recipe(OWN[noun])
     (run,) = [
         run
         for run in sweep_of(planned, lock_for(planned), ["unmask_arith"])
@@ -62,5 +68,5 @@ def test_a_worker_refuses_code_that_was_edited_after_the_plan(file: Path, tmp_pa
     ]
     folder = Store(tmp_path / "results").run(run.identity)
     file.write_text(CODE + "# edited\n")
-    with pytest.raises(UnmaskError, match="was edited since this run was planned"):
+    with pytest.raises(UnmaskError, match=f"The {noun} .* was edited since this run was planned"):
         execute(folder, folder.new_attempt())

@@ -14,6 +14,7 @@ from recipe_cases import FILE, TEXT, recipe
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec, FullSpec, LayerReuseSpec, TrimSpec
 from unmask.spec.recipe import parse_recipe, read_recipe, recipe_file
+from unmask.spec.rule import FactorSpec, ThresholdSpec, TopNSpec
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "experiments.md"
 
@@ -99,7 +100,13 @@ TYPES = {
     "sbatch": (('[resources.sbatch]\nexclude = "node17"', "sbatch = 1"), "got `int`", "$.resources.sbatch"),
     "a table for a list": (("[[timing]]", "[timing]"), "Expected `array`, got `object`", "$.timing"),
     "an axis": (("k = [1, 2]", "k = 2"), "Expected `array`, got `int`", "$.grid[0].axes"),
-    "decode": (("threshold = 0.7", 'threshold = "low"'), "Expected `float`, got `str`", "$.threshold"),
+    "decode": (("threshold = 0.7", 'threshold = "low"'), "Expected `float | null`, got `str`", "$.threshold"),
+    "rule": (("threshold = 0.7", 'rule = { kind = "topn" }'), "Kinds: custom, entropy_bound", "$.rule"),
+    "rule field": (
+        ("threshold = 0.7", 'rule = { kind = "factor", n = 1 }'),
+        "Allowed fields: factor",
+        "decode: ",
+    ),
     "policy": (("keep = 0.25", 'keep = "some"'), "Expected `float`, got `str`", "$.keep"),
 }
 
@@ -313,6 +320,25 @@ def test_axes_reach_the_policy_and_the_decode_settings() -> None:
     assert found.decode_of(points["t0.5_s4"]) == DecodeSpec(threshold=0.5, sub_block_size=4)
     assert found.decode_of(points["loose"]) == DecodeSpec(threshold=0.7)
     assert found.policy_of(points["trimmed"]) == TrimSpec(keep=0.25)
+
+
+def test_rules_are_an_axis_and_replace_the_threshold() -> None:
+    rules = (
+        '{ kind = "top_n", steps = 4, score = "entropy" }, { kind = "threshold", threshold = 0.5, steps = 2 }'
+    )
+    axes = ('"decode.threshold" = [0.5]', f'"decode.rule" = [{rules}]')
+    found = recipe(axes, ("t{threshold}_s{sub_block_size}", "{rule}_s{sub_block_size}"))
+    points = {configuration.name: configuration for configuration in found.expanded()}
+    decode = found.decode_of(points["top_n_4_entropy_s8"])
+    assert decode == DecodeSpec(rule=TopNSpec(steps=4, score="entropy"), sub_block_size=8)
+    decode = found.decode_of(points["threshold_0.5_2_s4"])
+    assert decode == DecodeSpec(rule=ThresholdSpec(threshold=0.5, steps=2), sub_block_size=4)
+
+
+def test_a_rule_may_stand_beside_the_recipes_threshold() -> None:
+    found = recipe(("decode = { threshold = 0.7 }", 'decode = { rule = { kind = "factor" } }'))
+    (loose,) = (each for each in found.expanded() if each.name == "loose")
+    assert found.decode_of(loose) == DecodeSpec(rule=FactorSpec())
 
 
 def test_a_grids_own_settings_stand_under_its_axes() -> None:

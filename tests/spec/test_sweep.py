@@ -52,9 +52,12 @@ def run_of(name: str, *changes: tuple[str, str]) -> PlannedRun:
 
 def test_defaults_are_frozen_into_the_identity() -> None:
     identity = run_of("k2_last").identity
-    assert identity["decode"] == msgspec.to_builtins(DecodeSpec(threshold=0.9, block_size=32))
+    resolved = DecodeSpec(threshold=0.9, sub_block_size=8, block_size=32, block_cache=True)
+    written = msgspec.to_builtins(resolved)
+    assert written.pop("rule") is None, "what came later stays out at its default"
+    assert identity["decode"] == written
     assert identity["policy"] == msgspec.to_builtins(LayerReuseSpec(k=2, layers="last", unit="output"))
-    assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__)
+    assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__) - set(DecodeSpec.later)
     assert set(identity["policy"]) == {"kind", *LayerReuseSpec.__struct_fields__}
     assert identity["task"]["num_fewshot"] is None
     assert identity["task"]["estimator"] == "chain"
@@ -66,11 +69,34 @@ def test_an_identity_that_was_written_and_read_has_the_same_id() -> None:
 
 
 @pytest.mark.parametrize(
-    "default", ["temperature = 0.0", "seed = 0", "block_cache = true", "top_p = 0.95", "block_size = 32"]
+    "default",
+    [
+        "temperature = 0.0",
+        "seed = 0",
+        "block_cache = true",
+        "top_p = 0.95",
+        "block_size = 32",
+        "sub_block_size = 8",
+    ],
 )
 def test_a_default_that_is_written_out_is_the_same_setting(default: str) -> None:
     written = run_of("k2_last", ("threshold = 0.9", f"threshold = 0.9\n{default}")).identity
     assert written["decode"] == run_of("k2_last").identity["decode"]
+
+
+def test_a_threshold_is_short_for_the_rule_of_that_name() -> None:
+    for rule in ('rule = { kind = "threshold", threshold = 0.9 }', 'rule = { kind = "threshold" }', ""):
+        assert run_of("k2_last", ("threshold = 0.9", rule)).identity == run_of("k2_last").identity
+
+
+def test_another_rule_is_part_of_an_identity() -> None:
+    rule = 'rule = { kind = "top_n", steps = 4 }'
+    identity = run_of("k2_last", ("threshold = 0.9", rule)).identity
+    assert identity["decode"]["threshold"] is None
+    assert identity["decode"]["rule"] == {"kind": "top_n", "n": None, "steps": 4, "score": "confidence"}
+    quota = run_of("k2_last", ("threshold = 0.9", 'rule = { kind = "threshold", steps = 4 }')).identity
+    assert quota["decode"]["rule"] == {"kind": "threshold", "threshold": 0.9, "steps": 4}
+    assert len({run_id(each) for each in (identity, quota, run_of("k2_last").identity)}) == 3
 
 
 def test_the_checkpoints_own_mask_token_written_out_is_the_same_setting() -> None:
@@ -274,10 +300,10 @@ def test_the_members_of_a_group_count() -> None:
 
 def test_a_limited_run_is_never_the_full_one() -> None:
     full = run_of("k2_last", FULL)
-    every = next(run for run in planned(recipe(FULL), limit=600) if run.configuration == "k2_last")
+    every = next(run for run in planned(recipe(FULL), limit=599) if run.configuration == "k2_last")
     assert full.identity["task"]["rows"] == {"unmask_arith": 600}
     assert run_id(full.identity) != run_id(every.identity)
-    assert (full.label, every.label) == ("unmask_arith k2_last", "unmask_arith_limit_600 k2_last")
+    assert (full.label, every.label) == ("unmask_arith k2_last", "unmask_arith_limit_599 k2_last")
 
 
 policies = st.one_of(
@@ -382,7 +408,6 @@ def test_patterns_choose_tasks_and_configurations() -> None:
     [
         ({"tasks": ["gsm8k"]}, "No task is called gsm8k; there are unmask_arith, unmask_choice_text."),
         ({"configurations": ["k9"]}, "No configuration is called k9; there are k1_first, k1_last,"),
-        ({"limit": 601}, "The limit of unmask_arith is 601 but unmask_arith has 600 rows"),
     ],
 )
 def test_what_is_not_there_is_refused(selection: dict[str, Any], words: str) -> None:
@@ -394,6 +419,30 @@ def test_what_is_not_there_is_refused(selection: dict[str, Any], words: str) -> 
 def test_a_limit_holds_for_every_task_and_for_the_prompts_of_a_timing_run() -> None:
     assert {(run.kind, run.limit) for run in planned(limit=3)} == {("accuracy", 3), ("timing", 2)}
     assert {(run.kind, run.limit) for run in planned(limit=1)} == {("accuracy", 1), ("timing", 1)}
+
+
+@pytest.mark.parametrize("limit", [600, 601, 1_000_000])
+def test_a_limit_that_leaves_no_row_out_is_the_full_run(limit: int) -> None:
+    limited = {run.label: run_id(run.identity) for run in planned(limit=limit) if run.kind == "accuracy"}
+    full = {run.label: run_id(run.identity) for run in planned(recipe(FULL)) if run.kind == "accuracy"}
+    assert limited == full
+    assert {run.limit for run in planned(limit=599) if run.kind == "accuracy"} == {599}
+
+
+def test_a_limit_of_a_group_leaves_rows_out_as_long_as_one_member_has_more() -> None:
+    group = {"members": {"unmask_arith": ("a", "b"), "unmask_choice_text": ("unmask_choice_text",)}}
+    sizes = {"a": 5, "b": 9, "unmask_choice_text": 9}
+    known = {"tasks": dict.fromkeys(sizes, "x"), "versions": dict.fromkeys(sizes, "1"), "sizes": sizes}
+    found = recipe(FULL)
+    for limit, expected in ((4, 4), (8, 8), (9, None)):
+        runs = sweep_of(found, lock_for(found, **group, **known), limit=limit)
+        assert {run.limit for run in runs if run.kind == "accuracy"} == {expected}
+
+
+def test_a_timing_run_asks_no_more_prompts_than_there_are() -> None:
+    more = recipe(("prompts = 2", "prompts = 601"))
+    with pytest.raises(UnmaskError, match="asks 601 prompts but unmask_arith has 600 rows"):
+        planned(more)
 
 
 def test_a_task_that_was_not_locked_is_refused() -> None:

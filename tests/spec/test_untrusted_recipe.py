@@ -24,7 +24,7 @@ def refused(*changes: tuple[str, str]) -> str:
 
 LONG = "x" * 101
 BOUNDS = {
-    "text as a number": (("threshold = 0.9", 'threshold = "0.9"'), "Expected `float`, got `str`"),
+    "text as a number": (("threshold = 0.9", 'threshold = "0.9"'), "Expected `float | null`, got `str`"),
     "text as a period": (("k = [1, 2]", 'k = ["1", "2"]'), "Expected `int`, got `str`"),
     "tokens": (
         ("threshold = 0.9", f"max_new_tokens = 1{'0' * 15}"),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from store_cases import done, timing_identity, timing_result
+from store_cases import done, identity, result, timing_identity, timing_result
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
@@ -39,6 +39,20 @@ def test_rows_hold_accuracy_and_speed_apart(labelled: list[Labelled]) -> None:
     )
     assert json.loads(accuracy["policy"])["k"] == 2
     assert by_kind["accuracy", "k3"]["limit"] == 10
+    assert {row["sandbox"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "unsafe"])
+def test_a_row_says_how_programs_ran(store: Store, tmp_path: Path, sandbox: str) -> None:
+    run = store.run(identity("humaneval"))
+    run.publish(result(run, sandbox=sandbox))
+    labelled = [Labelled(record, "mine", "k2") for record in records(store)]
+    to_csv(labelled, tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open(newline="", encoding="utf-8") as stream:
+        assert [row["sandbox"] for row in csv.DictReader(stream)] == [sandbox]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    to_parquet(labelled, tmp_path / "table.parquet")
+    assert parquet.read_table(tmp_path / "table.parquet").column("sandbox").to_pylist() == [sandbox]
 
 
 def test_csv_holds_every_digit(labelled: list[Labelled], tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.spec import AnyPolicySpec
+from unmask.spec.decode import ResolvedSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 
@@ -176,7 +177,8 @@ def outlook(
     configurations = recipe.expanded()
     scripts = {each.name: _script_of(recipe, each, lock, known) for each in configurations}
     control = next(each for each in configurations if each.name == recipe.control)
-    others = [each.name for each in configurations if recipe.decode_of(each) != recipe.decode_of(control)]
+    usual = lock.decoded(recipe.decode_of(control))
+    others = [each.name for each in configurations if lock.decoded(recipe.decode_of(each)) != usual]
     unpriced = [name for name in others if name not in known or control.name not in known]
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
@@ -191,7 +193,7 @@ def outlook(
         except UnmaskError as error:
             raise UnmaskError(f"Configuration {name}: {error}") from None
         flops[name] = total_price(ledger, shape, 2).flops
-    idle = _idle(recipe, configurations, shape.layers)
+    idle = _idle(recipe, configurations, lock)
     return Outlook(
         ceilings=ceilings,
         tokens_a_step={name: counts.mean for name, counts in known.items()},
@@ -199,7 +201,7 @@ def outlook(
         other_settings=others,
         unpriced=unpriced,
         idle=idle,
-        equal=_equal(recipe, configurations, shape.layers),
+        equal=_equal(recipe, configurations, lock),
         beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
         samples_needed=_samples(recipe),
         flops=flops,
@@ -218,33 +220,34 @@ def _ceiling(
 def _script_of(
     recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
 ) -> Script:
-    script = script_of(recipe.decode_of(configuration), lock)
+    script = script_of(lock.decoded(recipe.decode_of(configuration)))
     counts = known.get(configuration.name)
     return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
 
-def script_of(decode: DecodeSpec, lock: Lock) -> Script:
-    """The answer that is rehearsed: one of the longest allowed, within reason."""
+def script_of(decode: ResolvedSpec) -> Script:
+    """The answer that is rehearsed: one of the longest allowed, within reason; the settings are resolved."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
-        block_size=decode.resolved_block_size(lock.block_size),
+        block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
         block_cache=decode.block_cache,
     )
 
 
-def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], layers: int) -> list[list[str]]:
+def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for configuration in configurations:
-        key = recipe.decode_of(configuration), canonical(policy_spec(configuration.policy), layers)
+        decode = lock.decoded(recipe.decode_of(configuration))
+        key = msgspec.json.encode(decode), canonical(policy_spec(configuration.policy), lock.shape["layers"])
         groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], layers: int) -> list[Idle]:
+def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
-    copies = _copies_in_scores(recipe, configurations, layers)
+    copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
         if not is_scored(task.name):
@@ -256,14 +259,14 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], layers: i
     return idle
 
 
-def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], layers: int) -> list[str]:
+def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, DecodeSpec] = {}
+    first: dict[object, ResolvedSpec] = {}
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        decode = recipe.decode_of(each)
+        decode = lock.decoded(recipe.decode_of(each))
         settings = tuple(getattr(decode, name) for name in SCORED_BY)
-        meaning = settings, canonical(policy_spec(each.policy), layers)
+        meaning = settings, canonical(policy_spec(each.policy), lock.shape["layers"])
         if first.setdefault(meaning, decode) != decode:
             copies.append(each.name)
     return copies

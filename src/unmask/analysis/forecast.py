@@ -6,6 +6,7 @@ A canary's runs count as earlier runs. Without any the answer is that nothing is
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -171,12 +172,26 @@ def _same(recorded: Mapping[str, Any], planned: Mapping[str, Any]) -> bool:
 
 
 def _scaled(record: IndexRecord, run: PlannedRun, lock: Lock, store: Store) -> float:
-    """Seconds of the planned run: the part of the earlier one that answered, scaled; its loading as it was."""
-    seconds = record.seconds or 0.0
+    """Seconds of the planned run: of the earlier one what answered, scaled, and start and loading as they were."""
+    folder, seconds = RunFolder(store.runs_folder / record.folder), record.seconds or 0.0
+    start = max(0.0, _lifetime(folder, record) - seconds)
     if run.kind == "timing":
-        return seconds * _passes(run.identity) / _passes(record.identity)
-    answering = _answering_seconds(RunFolder(store.runs_folder / record.folder)) or seconds
-    return seconds - answering + answering * rows_asked(run, lock) / (record.rows or 1)
+        return start + seconds * _passes(run.identity) / _passes(record.identity)
+    answering = _answering_seconds(folder) or seconds
+    return start + seconds - answering + answering * rows_asked(run, lock) / (record.rows or 1)
+
+
+def _lifetime(run: RunFolder, record: IndexRecord) -> float:
+    """Seconds from the start of a run's worker to its result; a result's own seconds begin after Python's imports."""
+    if record.attempt is None or record.finished is None:
+        return 0.0
+    try:
+        started = run.attempt(record.attempt).record().started
+        return (
+            datetime.fromisoformat(record.finished) - datetime.fromisoformat(started or "")
+        ).total_seconds()
+    except (UnmaskError, ValueError, TypeError):
+        return 0.0
 
 
 def _passes(identity: Mapping[str, Any]) -> int:

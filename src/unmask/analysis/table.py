@@ -15,7 +15,7 @@ from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import Attempt
-from unmask.store.experiments import Experiment, Member, experiment_names, read_experiment
+from unmask.store.experiments import Experiment, Member, experiment_names, experiment_of
 from unmask.store.result import (
     AccuracyResult,
     AnyResult,
@@ -341,10 +341,7 @@ def own_table(store: Store, names: Iterable[str] | None = None) -> Table:
 
 def experiment_table(store: Store, name: str) -> Table:
     """The results of one experiment."""
-    planned = read_experiment(store, name)
-    if planned is None:
-        known = ", ".join(experiment_names(store)) or "none yet"
-        raise UnmaskError(f"There is no experiment {name!r} in {store.root}; there are: {known}.")
+    planned = experiment_of(store, name)
     lock = _lock(planned)
     entries: list[ConfigurationResult] = []
     timings: list[ConfigurationTiming] = []

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from unmask import lab
-from unmask.analysis.samples import Comparison
 from unmask.analysis.table import ConfigurationResult
+from unmask.analysis.words import signed_minus
 from unmask.cli.options import store_option
 from unmask.cli.screen import say
+from unmask.lab.outcomes import ComparedRuns
 from unmask.reading import printable
 
 LONGEST = 400
@@ -34,47 +35,56 @@ LONGEST = 400
 def compare(first: str, second: str, store: Path | None, flips: int, as_json: bool) -> None:
     """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
 
-    A run is given by its id, its folder, or the beginning of either. The difference is the second run's accuracy
-    minus the first's, with Tango's score interval, a bootstrap (seed 0) and the exact McNemar test.
+    A run is given by its id or folder, the beginning of either, or its configuration; where several have that name,
+    with its task and its experiment in front. The difference is the second run's accuracy minus the first's, with
+    Tango's score interval, a bootstrap (seed 0) and the exact McNemar test.
 
     \b
     Examples:
-      unmask compare 3f2a 91bc
+      unmask compare k1_first k2_middle
+      unmask compare 05_mine/gsm8k/k1_first 3f2a
       unmask compare results/runs/gsm8k-full-3f2a... results/runs/gsm8k-layer_reuse-91bc... --flips 20
     """
     compared = lab.compare(first, second, store=store)
     for sentence in compared.retractions:
         say(f"Warning: {sentence}", err=True)
     if as_json:
-        click.echo(json.dumps(_document(compared.comparison), default=str))
+        click.echo(json.dumps(_document(compared), default=str))
         return
-    _show(compared.comparison, flips)
+    _show(compared, flips)
 
 
-def _document(comparison: Comparison) -> dict[str, Any]:
+def _document(compared: ComparedRuns) -> dict[str, Any]:
+    comparison, (first, second) = compared.comparison, compared.folders
     return {
-        "first": _side(comparison.first),
-        "second": _side(comparison.second),
+        "first": _side(comparison.first, first),
+        "second": _side(comparison.second, second),
         "difference": asdict(comparison.difference),
         "changed_answers": comparison.changed,
         "flips": [asdict(flip) for flip in comparison.flips],
     }
 
 
-def _side(entry: ConfigurationResult) -> dict[str, Any]:
-    return {"run": entry.configuration, "task": entry.task, "value": entry.value, "rows": entry.rows} | (
-        {"sandbox": entry.sandbox} if entry.sandbox else {}
-    )
+def _side(entry: ConfigurationResult, folder: str) -> dict[str, Any]:
+    return {
+        "run": folder,
+        "configuration": entry.configuration,
+        "task": entry.task,
+        "value": entry.value,
+        "rows": entry.rows,
+    } | ({"sandbox": entry.sandbox} if entry.sandbox else {})
 
 
-def _show(comparison: Comparison, flips: int) -> None:
+def _show(compared: ComparedRuns, flips: int) -> None:
+    comparison = compared.comparison
     pair, first, second = comparison.difference, comparison.first, comparison.second
-    for name, side in (("first ", first), ("second", second)):
+    for name, side, folder in zip(("first ", "second"), (first, second), compared.folders, strict=True):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
-        say(f"{name}  {side.value:7.2%}  {side.configuration}{programs}")
+        called = "" if side.configuration == folder else f"{side.configuration}  "
+        say(f"{name}  {side.value:7.2%}  {called}{folder}{programs}")
     drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
     say(
-        f"Difference {pair.value * 100:+.2f} points on {pair.count:,} rows; 95 % interval "
+        f"Difference {_signed(pair.value)} points on {pair.count:,} rows; 95 % interval "
         f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
     )
     if pair.counts is not None and pair.p_value is not None:
@@ -92,7 +102,12 @@ def _show(comparison: Comparison, flips: int) -> None:
 
 
 def _span(low: float, high: float) -> str:
-    return f"{low * 100:+.2f} to {high * 100:+.2f}"
+    return f"{_signed(low)} to {_signed(high)}"
+
+
+def _signed(share: float) -> str:
+    """Points with a sign, and the minus of the other tables."""
+    return signed_minus(f"{share * 100:+.2f}")
 
 
 def _short(text: str) -> str:

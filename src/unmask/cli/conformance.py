@@ -1,4 +1,4 @@
-"""`unmask conformance`: compares this machine with recorded decodings."""
+"""`unmask conformance`: compares this machine with recorded decodings, or a checkpoint with itself."""
 
 import json
 import tempfile
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from unmask.cli.screen import Screen, console
 from unmask.conformance.vectors import Vector, read_vectors
+from unmask.errors import UnmaskError
 
 if TYPE_CHECKING:
     from unmask.conformance.check import VectorCheck
@@ -24,24 +25,34 @@ PLAIN_WIDTH = 160
 
 
 @click.command()
-@click.argument("folder", type=Path, metavar="DIR")
+@click.argument("folder", type=Path, metavar="[DIR]", required=False)
+@click.option("--model", "-m", metavar="PATH_OR_HUB_ID", help="Check this checkpoint instead of vectors.")
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
 @click.option("--dtype", default=FP32, show_default=True, help="float32, float16 or bfloat16.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
-def conformance(ctx: click.Context, folder: Path, device: str | None, dtype: str, as_json: bool) -> None:
+def conformance(
+    ctx: click.Context, folder: Path | None, model: str | None, device: str | None, dtype: str, as_json: bool
+) -> None:
     """Run every vector file of a folder and report the first position that differs.
 
     In float32 (the default) answers are compared token for token, and the exit code is 1 if any differs.
-    In another dtype the steps of float32 are forced on it, and the report says how often the two agree.
+    In another dtype the steps of float32 are forced on it, and the report says how often the two agree. With --model
+    a checkpoint is compared with itself: requests that are decoded together, on this device, with each of them
+    alone in float32 on the CPU.
 
     \b
     Examples:
       unmask conformance tests/golden
       unmask conformance tests/golden --device cuda --dtype bfloat16
       unmask conformance tests/golden --json | jq .different
+      unmask conformance --model path/to/checkpoint --device cuda --dtype bfloat16
     """
-    outcomes = _run(read_vectors(folder), device, dtype)
+    if (folder is None) == (model is None):
+        raise UnmaskError("Give either a folder of vectors or a checkpoint by --model.")
+    outcomes = (
+        _run_own(model, device, dtype) if model else _run(read_vectors(folder or Path()), device, dtype)
+    )
     if as_json:
         click.echo(json.dumps(_document(outcomes, dtype), indent=1))
     else:
@@ -61,6 +72,14 @@ def _run(vectors: list[Vector], device: str | None, dtype: str) -> list["VectorC
             check(vector, Path(scratch), device, dtype)
             for vector in bar.track(vectors, description="Running vectors")
         ]
+
+
+def _run_own(model: str, device: str | None, dtype: str) -> list["VectorCheck"]:
+    from unmask.conformance.check import check_own
+    from unmask.model.device import choose_device, choose_dtype
+
+    choose_dtype(dtype, choose_device(device))
+    return check_own(model, device, dtype)
 
 
 def _counts(outcomes: list["VectorCheck"]) -> dict[str, int]:

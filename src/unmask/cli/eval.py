@@ -5,6 +5,7 @@ for people, and the folder of results, which is whole when it has results.json.
 """
 
 import json
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +147,7 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     model = arguments.checkpoint.model
     revision = locked.revision if locked else arguments.checkpoint.revision
     small = find_checkpoint(model, revision, weights=False)
-    spec.resolved_block_size(read_config(small).block_size)
+    read_config(small).decoded(spec)
 
     from unmask.evaluation.lock import check_lock
     from unmask.evaluation.task_data import load_tasks
@@ -218,6 +219,17 @@ def _check_new(output: Path) -> None:
         raise UnmaskError(
             f"{output.absolute().parent}: no such folder to make {output.name} in; make it first."
         )
+    try:  # a folder that cannot be written to is found out now, not after all the work
+        is_there = output.exists()
+        output.mkdir(exist_ok=True)
+        with tempfile.TemporaryFile(dir=output):
+            pass
+        if not is_there:
+            output.rmdir()
+    except OSError as error:
+        raise UnmaskError(
+            f"{output} cannot be written to ({error.strerror}); choose another --output."
+        ) from None
 
 
 def _write_results(output: Path, outcome: "Evaluation") -> None:

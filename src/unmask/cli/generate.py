@@ -25,6 +25,7 @@ from unmask.cli.screen import Screen, load_with_bar
 from unmask.policies.text import read_policy
 from unmask.reading import printable
 from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.spec.decode import ResolvedSpec
 from unmask.store.files import write_atomically
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ def generate(
     requests = read_prompts(prompts, ids, source)
     if output:
         check_writable(output)
-    spec = decode_spec(decode_file, flags)
+    decode_settings = decode_spec(decode_file, flags)
     reuse = read_policy(policy) if policy else None
     checkpoint = options.opened()
-    spec.resolved_block_size(checkpoint.config.block_size)
+    spec = checkpoint.config.decoded(decode_settings)
     if spec.stop_strings:
         checkpoint.tokenizer  # noqa: B018 (says now, not after loading, that there is none)
     with_ids = encoded(requests, checkpoint, options, chat)
@@ -91,15 +92,14 @@ def generate(
 
 
 def _view(
-    engine: "Engine", requests: list[NumberedRequest], spec: DecodeSpec, quiet: bool
+    engine: "Engine", requests: list[NumberedRequest], spec: ResolvedSpec, quiet: bool
 ) -> "AbstractContextManager[View]":
     """One answer on a terminal is watched; many have a bar."""
     stdout, stderr = Screen(), Screen(stderr=True)
     budgets = [numbered.request.max_new_tokens or spec.max_new_tokens for numbered in requests]
     if len(requests) == 1 and stdout.is_terminal and not quiet:
-        block = spec.resolved_block_size(engine.config.block_size)
         prompt = len(requests[0].request.prompt)
-        return LiveView(stdout, _as_text(engine), prompt, block, budgets[0])
+        return LiveView(stdout, _as_text(engine), prompt, spec.block_size, budgets[0])
     return AnswerBar(budgets) if stderr.is_terminal else nullcontext(Silent())
 
 

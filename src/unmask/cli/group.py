@@ -49,6 +49,7 @@ GROUPS = {
         "run-one": Verb("run_one", "run_one", "Execute one run of a store (what workers start as)."),
     },
     "Results": {
+        "results": Verb("status", "results", "The table that `unmask run` ends with."),
         "check": Verb("check", "check", "What makes results invalid or doubtful."),
         "compare": Verb("compare", "compare", "Two runs, sample by sample."),
         "report": Verb("report", "report", "Write results.md and report.html."),

@@ -3,19 +3,22 @@
 Knows their names, their help and what is made of them. It does not load weights.
 """
 
-import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.hub import find_checkpoint
+from unmask.policies.text import read_rule
 from unmask.reading import parse_settings, read_plain_text
 from unmask.spec import DecodeSpec, build
+from unmask.spec.decode import joined
 from unmask.spec.recipe import EMBEDDED
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,13 +98,19 @@ def check_writable(path: Path, option: str = "--output") -> None:
     """Refuse an output that could not be written after all the work."""
     if path.is_dir():
         raise UnmaskError(f"{path} is a folder; {option} takes the name of a file.")
-    if not os.access(path.parent, os.W_OK):
-        raise UnmaskError(f"{path.parent} is no folder that can be written to; choose another {option}.")
+    try:  # the permissions of a folder do not say all: /proc takes no file from anybody
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError:
+        raise UnmaskError(
+            f"{path.parent} is no folder that can be written to; choose another {option}."
+        ) from None
 
 
 DECODE_FLAGS = {
     "max_new_tokens": "max_new_tokens",
     "threshold": "threshold",
+    "rule": "rule",
     "sub_block_size": "sub_block_size",
     "block_size": "block_size",
     "block_cache": "block_cache",
@@ -125,10 +134,17 @@ def decode_options(command: F) -> F:
         click.option(
             "--max-new-tokens", type=int, help=f"Most tokens of an answer. [{defaults.max_new_tokens}]"
         ),
-        click.option("--threshold", type=float, help=f"Unmask above this confidence. [{defaults.threshold}]"),
-        click.option("--sub-block-size", type=int, help=f"Positions of a step. [{defaults.sub_block_size}]"),
+        click.option("--threshold", type=float, help="Unmask above this confidence. [the family's]"),
+        click.option(
+            "--rule", metavar="RULE", help="What a step unmasks, as in top_n:steps=4. [the family's]"
+        ),
+        click.option("--sub-block-size", type=int, help="Positions of a step. [the family's]"),
         click.option("--block-size", type=int, help="Positions of a block. [the checkpoint's]"),
-        click.option("--block-cache/--no-block-cache", default=None, help="Reuse keys within a block. [on]"),
+        click.option(
+            "--block-cache/--no-block-cache",
+            default=None,
+            help="Reuse keys within a block. [on, if the family can]",
+        ),
         click.option("--temperature", type=float, help="0 is greedy. [0]"),
         click.option("--top-p", type=float, help=f"Mass to draw from. [{defaults.top_p}]"),
         click.option("--seed", type=int, help=f"Seed of the draws. [{defaults.seed}]"),
@@ -146,10 +162,10 @@ def _added(command: F, *options: Callable[[F], F]) -> F:
 
 def decode_spec(file: Path | None, flags: dict[str, Any]) -> DecodeSpec:
     """Join the settings of a file with the options given, which win."""
-    values = _read_settings(file) if file else {}
-    for flag, setting in DECODE_FLAGS.items():
-        if flags[flag] not in (None, ()):
-            values[setting] = flags[flag]
+    given = {setting: flags[flag] for flag, setting in DECODE_FLAGS.items() if flags[flag] not in (None, ())}
+    if "rule" in given:
+        given["rule"] = msgspec.to_builtins(read_rule(given["rule"]))
+    values = joined(_read_settings(file) if file else {}, given)
     return build(DecodeSpec, values, str(file) if file else "Decode settings")
 
 

@@ -66,9 +66,9 @@ def probe(
     options = CheckpointOptions.taken_from(flags)
     requests = read_prompts(prompts, ids, source)
     _check_outputs(output, plot)
-    spec = decode_spec(decode_file, flags)
+    decode = decode_spec(decode_file, flags)
     checkpoint = options.opened()
-    spec.resolved_block_size(checkpoint.config.block_size)
+    spec = checkpoint.config.decoded(decode)
     with_ids = encoded(requests, checkpoint, options, chat)
 
     from unmask.engine.probe import probe as record

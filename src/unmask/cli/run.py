@@ -4,17 +4,15 @@ from pathlib import Path
 from typing import Literal
 
 import click
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.status import Status
-from rich.table import Table
 from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.words import counted, duration
 from unmask.cli.options import selection, store_option
-from unmask.cli.screen import console, counts, status_text, tell
+from unmask.cli.screen import console, counts, results_table, tell
 from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
 from unmask.lab.planning import Selection
@@ -211,17 +209,10 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     standing = counts(run.status for run in outcome.runs)
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
-    screen.print(_results_table(outcome, f"{outcome.experiment}: {standing}"))
+    screen.print(results_table(outcome.table(), f"{outcome.experiment}: {standing}"))
     if times := outcome.predicted_and_actual():
-        screen.print(f"Predicted {duration(times[0])} of work, took {duration(times[1])}.")
-
-
-def _results_table(outcome: SweepOutcome, title: str) -> Table:
-    rows = outcome.table()
-    table = Table(title=title, box=SIMPLE)
-    for number, heading in enumerate(rows[0] if rows else ()):
-        table.add_column(heading, justify="right" if number > 1 else "left")
-    for row in rows:
-        *cells, status = row.values()
-        table.add_row(*cells, status_text(status))
-    return table
+        predicted, actual = map(duration, times)
+        screen.print(
+            f"Predicted {predicted} of work, took {actual} with the starting of workers; you waited "
+            f"{duration(outcome.elapsed)}."
+        )

@@ -19,11 +19,12 @@ from unmask.store.redaction import redacted
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Which attempt. [the newest]")
 @click.option("--path", "only_path", is_flag=True, help="Print the file's name only.")
 def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> None:
-    """Print the log of a run: its id, or the beginning of it, as `unmask status` shows it.
+    """Print the log of a run: its id, the beginning of it, or its configuration, as `unmask status` shows it.
 
     \b
     Examples:
       unmask logs f91f72e0
+      unmask logs gsm8k/k2_middle
       tail -f $(unmask logs f91f72e0 --path)
     """
     file = lab.logs(run, attempt=attempt, store=store)
@@ -57,7 +58,7 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
 @click.command()
 @click.argument("run")
 @click.option("--reason", metavar="TEXT", help="What is wrong with it.")
-@click.option("--undo", is_flag=True, help="Take the retraction back: the result counts again.")
+@click.option("--undo", is_flag=True, help="Let the result count again; the reason is kept.")
 @store_option
 def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> None:
     """Retract the result of a run: it stays on record with the reason and enters no table from now on.
@@ -67,7 +68,7 @@ def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> Non
     \b
     Examples:
       unmask retract f91f72e0 --reason "the GPU was shared with another job"
-      unmask retract f91f72e0 --undo
+      unmask retract 05_mine/gsm8k/k2_middle --undo
     """
     if undo and reason is not None:
         raise click.UsageError("--undo takes no --reason; leave one of them out.")

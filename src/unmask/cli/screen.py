@@ -2,13 +2,15 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
+from rich.box import SIMPLE
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from unmask.reading import printable
@@ -68,6 +70,17 @@ def counts(statuses: Iterable[str]) -> str:
     """How many runs stand where."""
     tally = Counter(statuses)
     return ", ".join(f"{tally[status]} {status}" for status in STYLES if tally[status])
+
+
+def results_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:
+    """A table of rows whose last column is a status."""
+    table = Table(title=title, box=SIMPLE)
+    for number, heading in enumerate(rows[0] if rows else ()):
+        table.add_column(heading, justify="right" if number > 1 else "left")
+    for row in rows:
+        *cells, status = row.values()
+        table.add_row(*cells, status_text(status))
+    return table
 
 
 def tell(message: "Message") -> None:

@@ -1,4 +1,4 @@
-"""`unmask status`: where the runs of a store stand, at once and without torch."""
+"""`unmask status` and `unmask results`: where the runs of a store stand and what they came to, without torch."""
 
 import json
 import time
@@ -15,14 +15,43 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask import lab
+from unmask.analysis.words import percent
 from unmask.cli.options import store_option
-from unmask.cli.screen import STYLES, console, status_text
+from unmask.cli.screen import STYLES, console, results_table, status_text
 from unmask.lab.runs import ExperimentStatus, open_store
 from unmask.spec.sweep import task_label
+from unmask.store.experiments import experiment_names
 
 PAUSE = 2.0
+NOTHING_YET = "There is no experiment in {} yet; `unmask run RECIPE` begins one."
 MOST_LISTED = 500
 """Runs of a store's only experiment that are listed although it was not named."""
+
+
+@click.command()
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def results(experiments: tuple[str, ...], store: Path | None, as_json: bool) -> None:
+    """Print the table of results that `unmask run` ends with, of some experiments or of all.
+
+    \b
+    Examples:
+      unmask results
+      unmask results 00_baseline_embedded
+      unmask results 00_baseline --json
+    """
+    place = open_store(store)
+    names = experiments or tuple(experiment_names(place))
+    tables = {name: lab.results(name, store=place) for name in names}
+    if as_json:
+        click.echo(json.dumps(tables, ensure_ascii=False))
+        return
+    screen = console()
+    if not tables:
+        screen.print(NOTHING_YET.format(place.root), markup=False)
+    for name, rows in tables.items():
+        screen.print(results_table(rows, name))
 
 
 @click.command()
@@ -49,9 +78,7 @@ def status(experiments: tuple[str, ...], store: Path | None, watch: bool, as_jso
         return
     screen = console()
     if not standing:
-        screen.print(
-            f"There is no experiment in {open_store(store).root} yet; `unmask run RECIPE` begins one."
-        )
+        screen.print(NOTHING_YET.format(open_store(store).root), markup=False)
         return
     if not watch:
         screen.print(_view(standing, bool(experiments)))
@@ -74,6 +101,8 @@ def _document(standing: ExperimentStatus) -> dict[str, Any]:
                 "configuration": run.member.configuration,
                 "kind": run.member.kind,
                 **asdict(run.state),
+                "metric": run.metric,
+                "value": run.value,
             }
             for run in standing.runs
         ],
@@ -99,7 +128,7 @@ def _view(standing: list[ExperimentStatus], in_detail: bool) -> RenderableType:
 
 def _runs(standing: ExperimentStatus) -> RenderableType:
     table = Table("run", "task", "configuration", title=standing.experiment, box=SIMPLE)
-    for heading in ("state", "answers"):
+    for heading in ("state", "answers", "value"):
         table.add_column(heading, justify="right")
     table.add_column("where and why", overflow="fold")
     for run in standing.runs:
@@ -107,7 +136,10 @@ def _runs(standing: ExperimentStatus) -> RenderableType:
         reached = f"{state.done}/{state.total}" if state.total and state.status != "done" else ""
         where = " ".join(filter(None, [state.host if state.status == "running" else None, state.reason]))
         label = task_label(member.task, member.limit)
-        table.add_row(member.id, label, member.configuration, status_text(state.status), reached, where)
+        value = "" if run.value is None else percent(run.value, 1)
+        table.add_row(
+            member.id, label, member.configuration, status_text(state.status), reached, value, where
+        )
     notes = list(standing.changed)
     if standing.superseded:
         notes.append(

@@ -1,11 +1,14 @@
-"""Runs vectors: token for token in fp32, under forced tokens in other dtypes.
+"""Runs vectors, or compares a checkpoint with itself: token for token in fp32, under forced tokens in other dtypes.
 
 In fp32 a vector passes or fails. In another dtype rounding decides otherwise sooner or later and from
 there on the answers have nothing in common, so the fp32 steps are forced on it and each prediction is
 compared on the same state.
+
+No vector knows the weights of a checkpoint of one's own. Its answers to single requests, in fp32 on the CPU, then stand
+in for a vector: the same requests decoded together, on another device or in another dtype, must agree with them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,12 +23,18 @@ from unmask.engine.prompt import Request
 from unmask.engine.score import ScoreRequest
 from unmask.engine.unmasking import ForcedTokens
 from unmask.loading import load
+from unmask.model.device import choose_device
 from unmask.model.synthetic import write_checkpoint
+from unmask.spec import DecodeSpec
 
 Script = dict[int, list[list[tuple[int, int]]]]
 """For each request, the positions and tokens of each step that made any known."""
 
 
+NEW_TOKENS, DEFAULT_BLOCK = 48, 32
+"""Tokens asked of a checkpoint of one's own, and its block where it names none."""
+MOST_TOKENS = 4096
+"""Tokens of the vocabulary that its prompts are made of: the first ones."""
 SCORE_TOLERANCE = 1e-3
 """Largest difference of a log likelihood that still counts as equal; the values were recorded in fp32."""
 
@@ -101,6 +110,16 @@ def record(
     requests = [
         Request(prompt, budget) for prompt, budget in zip(vector.prompts, vector.max_new_tokens, strict=True)
     ]
+    return _decoded(engine, requests, vector.decode_spec, vector.policy, rule)
+
+
+def _decoded(
+    engine: Engine,
+    requests: Sequence[Request],
+    decode: DecodeSpec,
+    policy: Any = None,
+    rule: ForcedTokens | None = None,
+) -> tuple[list[Generation], Script]:
     script: Script = {index: [] for index in range(len(requests))}
 
     def noted(events: Iterator[StepEvent | Finished]) -> Iterator[StepEvent | Finished]:
@@ -109,8 +128,60 @@ def record(
                 script[event.request].append(list(zip(event.positions, event.tokens, strict=True)))
             yield event
 
-    events = engine.stream(requests, vector.decode_spec, vector.policy, rule=rule)
+    events = engine.stream(requests, decode, policy, rule=rule)
     return collect(noted(events)), script
+
+
+def check_own(model: str | Path, device: str | None = None, dtype: str = "float32") -> list[VectorCheck]:
+    """Compare a checkpoint's answers to requests that come together with those to each of them alone on the CPU."""
+    reference = load(model, "cpu", "float32")
+    decode, requests = DecodeSpec(), _own_requests(reference)
+    alone = [_decoded(reference, [request], decode) for request in requests]
+    on_cpu = choose_device(device).type == "cpu"
+    other = reference if on_cpu or dtype != "float32" else load(model, device, "float32")
+    together, _ = _decoded(other, requests, decode)
+    low = load(model, device, dtype) if dtype != "float32" else None
+    return [
+        _own_check(request, *single, given, decode, low)
+        for request, single, given in zip(requests, alone, together, strict=True)
+    ]
+
+
+def _own_requests(engine: Engine) -> list[Request]:
+    """Prompts of lengths around whole blocks, made of ordinary tokens."""
+    block = engine.config.block_size or DEFAULT_BLOCK
+    special = {engine.mask_token, *engine.config.stop_tokens}
+    ordinary = [token for token in range(min(engine.config.vocab_size, MOST_TOKENS)) if token not in special]
+    lengths = (1, block - 1 or 1, block, block + 1, 2 * block + block // 2)
+    return [
+        Request([ordinary[(31 * place + length) % len(ordinary)] for place in range(length)], NEW_TOKENS)
+        for length in dict.fromkeys(lengths)
+    ]
+
+
+def _own_check(
+    request: Request,
+    single: list[Generation],
+    script: Script,
+    given: Generation,
+    decode: DecodeSpec,
+    low: Engine | None,
+) -> VectorCheck:
+    expected = [ExpectedAnswer(ids=list(each.ids), finish=each.finish_reason) for each in single]
+    difference = _first_difference(expected, [given])
+    positions = agreed = None
+    if low is not None:
+        rule = ForcedTokens(script)
+        _decoded(low, [request], decode, rule=rule)
+        positions, agreed = rule.positions, rule.agreed
+    return VectorCheck(
+        vector=f"prompt of {len(request.prompt)} token{'s' * (len(request.prompt) > 1)}",
+        tokens_equal=difference is None,
+        steps_equal=single[0].ledger.steps() == given.ledger.steps(),
+        first_difference=difference,
+        positions=positions,
+        agreed=agreed,
+    )
 
 
 def _first_difference(expected: list[ExpectedAnswer], given: list[Generation]) -> str | None:

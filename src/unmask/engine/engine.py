@@ -17,13 +17,14 @@ from unmask.engine.sampling import Sampler, request_seed
 from unmask.engine.score import ScoreRequest, Scores, score
 from unmask.engine.sequence import BlockSettings, SequenceState, room_for
 from unmask.engine.stopping import StopStrings
-from unmask.engine.unmasking import ConfidenceRule, UnmaskingRule, UnmaskingWriter
+from unmask.engine.unmasking import UnmaskingWriter
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint
 from unmask.model.config import ModelConfig
 from unmask.model.tokenizer import Tokenizer
 from unmask.model.transformer import Transformer
 from unmask.spec import DecodeSpec, build
+from unmask.spec.decode import ResolvedSpec
 from unmask.spec.recipe import EstimatorName, OrderName
 
 DEFAULT_BATCH = 16
@@ -37,7 +38,7 @@ class Engine:
     def __init__(
         self,
         transformer: Transformer,
-        mask_token: int,
+        mask_token: int | None,
         checkpoint: Checkpoint | None = None,
         make_policy: PolicyMaker | None = None,
     ) -> None:
@@ -76,15 +77,17 @@ class Engine:
         policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
         *,
+        rule: Any = None,
         chat: bool = False,
     ) -> list[Generation]:
         """Answer every prompt; the answers are in the order of the prompts.
 
         `policy` is a spec, a mapping such as {"kind": "layer_reuse", "k": 2}, a policy object, or None
-        for the baseline. Text is taken as it stands; with `chat` it is put through the checkpoint's chat
-        template as a message of the user. Lists of messages always are.
+        for the baseline; `rule`, an unmasking rule, is given likewise and wins over that of `decode`.
+        Text is taken as it stands; with `chat` it is put through the checkpoint's chat template as a
+        message of the user. Lists of messages always are.
         """
-        return collect(self.stream(prompts, decode, policy, batch_size, chat=chat))
+        return collect(self.stream(prompts, decode, policy, batch_size, rule, chat=chat))
 
     def stream(
         self,
@@ -92,7 +95,7 @@ class Engine:
         decode: DecodeSpec | Mapping[str, Any] | None = None,
         policy: Any = None,
         batch_size: int = DEFAULT_BATCH,
-        rule: UnmaskingRule | None = None,
+        rule: Any = None,
         *,
         chat: bool = False,
         observer: Observer | None = None,
@@ -104,15 +107,15 @@ class Engine:
         """
         if not isinstance(batch_size, int) or batch_size < 1:
             raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
-        spec = _decode_spec(decode)
-        chosen = self._policy(policy)
+        spec = self.config.decoded(_decode_spec(decode))
+        chosen, rule = self._policy(policy), spec.unmasking if rule is None else rule
         requests = as_requests(prompts)
         prompt_ids = [self._encoder.ids(request, chat) for request in requests]
         stops = StopStrings(spec.stop_strings, self.decode_text) if spec.stop_strings else None
         missing = list(range(len(requests)))
         while missing:
             sequences = [self._sequence(index, requests[index], prompt_ids[index], spec) for index in missing]
-            writer = UnmaskingWriter(rule or ConfidenceRule(spec.threshold), stops)
+            writer = UnmaskingWriter(rule, stops)
             try:
                 for event in self._decode(sequences, spec, chosen, batch_size, writer, observer):
                     if isinstance(event, SequenceState):
@@ -154,7 +157,7 @@ class Engine:
     def _decode(
         self,
         sequences: list[SequenceState],
-        spec: DecodeSpec,
+        spec: ResolvedSpec,
         policy: Policy,
         batch_size: int,
         writer: UnmaskingWriter,
@@ -163,10 +166,10 @@ class Engine:
         length, size = room_for(sequences)
         workspace = self.workspace(min(batch_size, len(sequences)), length, size)
         workspace.observer = observer
-        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p)
+        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score)
         yield from Decoder(workspace, policy, writer, sampler).run(sequences)
 
-    def _sequence(self, index: int, request: Request, ids: list[int], spec: DecodeSpec) -> SequenceState:
+    def _sequence(self, index: int, request: Request, ids: list[int], spec: ResolvedSpec) -> SequenceState:
         wanted = request.max_new_tokens if request.max_new_tokens is not None else spec.max_new_tokens
         if not isinstance(wanted, int) or wanted < 1:
             raise UnmaskError(f"max_new_tokens is {wanted}; it must be a whole number of at least 1.")
@@ -174,7 +177,7 @@ class Engine:
             raise UnmaskError(f"seed is {request.seed}; it must be a whole number.")
         stop_tokens = self.config.stop_tokens if spec.stop_tokens is None else spec.stop_tokens
         settings = BlockSettings(
-            block_size=spec.resolved_block_size(self.config.block_size),
+            block_size=spec.block_size,
             sub_block_size=spec.sub_block_size,
             block_cache=spec.block_cache,
             mask_token=self.mask_token,

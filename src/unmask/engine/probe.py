@@ -21,6 +21,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
 from unmask.engine.prompt import Prompt
 from unmask.engine.step_plan import Kind
+from unmask.errors import UnmaskError
 from unmask.model.geometry import Segment
 from unmask.spec import DecodeSpec
 
@@ -149,10 +150,15 @@ def _length(x_LND: Tensor) -> Tensor:
 
 def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec, chat: bool = False) -> Trace:
     """Decode each prompt alone at full compute and record every denoising step."""
-    block_size = decode.resolved_block_size(engine.config.block_size)
+    block_size, mask_token = engine.config.decoded(decode).block_size, engine.mask_token
+    if mask_token is None:
+        raise UnmaskError(
+            "This checkpoint predicts one token at a time, so there are no denoising steps to compare; probe a "
+            "diffusion model."
+        )
     trace = Trace()
     for index, prompt in enumerate(prompts):
-        watch = LayerWatch(block_size, engine.mask_token)
+        watch = LayerWatch(block_size, mask_token)
         blocks = 0
         steps = 0
         for event in engine.stream([prompt], decode, batch_size=1, chat=chat, observer=watch):

@@ -62,7 +62,7 @@ class PromptEncoder:
     """Makes token ids of prompts, and refuses what a model cannot take."""
 
     config: ModelConfig
-    mask_token: int
+    mask_token: int | None
     tokenizer: Callable[[], "Tokenizer"]
     """Called where text is to be encoded; token ids need none."""
 

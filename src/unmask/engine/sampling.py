@@ -7,19 +7,23 @@ Shape legend: N positions, V vocabulary.
 """
 
 import hashlib
+import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from unmask.engine.schedule import Piece
 from unmask.engine.step_plan import Kind
+from unmask.spec.rule import ScoreName
 
 GREEDY = -1.0
 """Stands for "no draw": the position takes its most likely token at any temperature."""
+SMALLEST_SHARE = 1e-10
+"""Added to probabilities before their logarithm, as published, so that a zero counts as nothing."""
 _U64 = (1 << 64) - 1
 
 
@@ -29,7 +33,9 @@ class Predictions:
 
     tokens: list[int]
     confidences: list[float]
-    logprobs: list[dict[int, float]] = field(default_factory=list)
+    scores: Sequence[float] = ()
+    """What the unmasking rule reads of each position; empty where that is the confidence."""
+    logprobs: Sequence[dict[int, float]] = ()
     """For each position, the log probability of the tokens that were asked for (scoring asks)."""
 
 
@@ -45,9 +51,10 @@ class LogitsReader(Protocol):
 class Sampler:
     """Reads the most likely tokens, or draws."""
 
-    mask_token: int
+    mask_token: int | None
     temperature: float = 0.0
     top_p: float = 1.0
+    score: ScoreName = "confidence"
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """One prediction for each position."""
@@ -56,12 +63,14 @@ class Sampler:
             if self.temperature == 0
             else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
-        packed = packed_predictions(logits_NV, self.mask_token, uniforms, self.temperature, self.top_p)
-        read, parts, start = to_host(packed), [], 0
+        packed = packed_predictions(
+            logits_NV, self.mask_token, uniforms, self.temperature, self.top_p, self.score
+        )
+        read, parts, start = to_host(packed, self.score), [], 0
         for piece in pieces:
-            stop = start + len(piece.reads)
-            parts.append(Predictions(read.tokens[start:stop], read.confidences[start:stop]))
-            start = stop
+            part = slice(start, start + len(piece.reads))
+            parts.append(Predictions(read.tokens[part], read.confidences[part], read.scores[part]))
+            start = part.stop
         return parts
 
     def _uniform(self, piece: Piece, position: int) -> float:
@@ -91,15 +100,36 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def most_likely(logits_NV: Tensor) -> tuple[Tensor, Tensor]:
-    """The best token of each position and its probability; overwrites the logits."""
+class Spread(NamedTuple):
+    """How the probability of a position lies on its tokens, as weights: the best token has 1, the others are given."""
+
+    others_NV: Tensor
+    doubts_N: Tensor
+    """Their sum. A confidence is 1 / (1 + doubt); doubts differ where single precision rounds confidences to 1."""
+
+    def measured(self, score: ScoreName) -> Tensor:
+        """What a score needs of the others: the largest weight, or the sum of w ln p over them."""
+        if score == "margin":
+            largest_N: Tensor = self.others_NV.amax(dim=-1)
+            return largest_N
+        shares_NV = self.others_NV / (1 + self.doubts_N)[:, None]
+        sums_N: Tensor = (self.others_NV * (shares_NV + SMALLEST_SHARE).log()).sum(dim=-1)
+        return sums_N
+
+
+def most_likely(logits_NV: Tensor) -> tuple[Tensor, Spread]:
+    """The best token of each position; overwrites the logits."""
     best_N1, tokens_N1 = logits_NV.max(dim=-1, keepdim=True)
-    confidences = logits_NV.sub_(best_N1).exp_().sum(dim=-1).reciprocal_()
-    return tokens_N1.squeeze(-1), confidences
+    weights_NV = logits_NV.sub_(best_N1).exp_()
+    # The best token's own weight goes: 1 - 1, or NaN where its logit is not finite.
+    weights_NV.scatter_(-1, tokens_N1, -1.0, reduce="add")
+    return tokens_N1.squeeze(-1), Spread(weights_NV, weights_NV.sum(dim=-1))
 
 
-def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float) -> tuple[Tensor, Tensor]:
-    """A token of each position's nucleus and its probability within it."""
+def drawn(
+    logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float
+) -> tuple[Tensor, Tensor, Spread]:
+    """A token of each position's nucleus, the doubt about it, and how the nucleus is spread."""
     coldest = torch.finfo(torch.float32).tiny
     scaled_NV = (logits_NV - logits_NV.amax(dim=-1, keepdim=True)) / max(temperature, coldest)
     probabilities, tokens = scaled_NV.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
@@ -109,36 +139,61 @@ def drawn(logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: floa
     places_N1 = torch.searchsorted(nucleus.cumsum(dim=-1), uniforms_N[:, None], right=True)
     last_N1 = (nucleus > 0).sum(dim=-1, keepdim=True) - 1
     places_N1 = torch.minimum(places_N1, last_N1).clamp_(min=0)
-    return tokens.gather(-1, places_N1).squeeze(-1), nucleus.gather(-1, places_N1).squeeze(-1)
+    doubts_N = nucleus.scatter(-1, places_N1, 0.0).sum(dim=-1) / nucleus.gather(-1, places_N1).squeeze(-1)
+    others_NV = nucleus[:, 1:] / nucleus[:, :1]
+    return tokens.gather(-1, places_N1).squeeze(-1), doubts_N, Spread(others_NV, others_NV.sum(dim=-1))
 
 
 def packed_predictions(
-    logits_NV: Tensor, mask_token: int, uniforms: Sequence[float], temperature: float, top_p: float
+    logits_NV: Tensor,
+    mask_token: int | None,
+    uniforms: Sequence[float],
+    temperature: float,
+    top_p: float,
+    score: ScoreName = "confidence",
 ) -> Tensor:
-    """Predictions as one fp32 tensor of token ids and confidences, so that one copy brings them to the host.
+    """Predictions as one fp32 tensor, so that one copy brings them to the host: token ids, doubts, parts of a score.
 
     Token ids below 2**24 are exact in fp32. MASK is no candidate: its logit is minus infinity.
     """
-    logits_NV[:, mask_token] = -torch.inf
+    if mask_token is not None:
+        logits_NV[:, mask_token] = -torch.inf
     if temperature == 0:
-        tokens, confidences = most_likely(logits_NV)
-    else:
-        uniforms_N = torch.tensor(uniforms, dtype=torch.float32).to(logits_NV.device, non_blocking=True)
-        drawn_tokens, drawn_confidences = drawn(logits_NV, uniforms_N.clamp(min=0), temperature, top_p)
-        best_tokens, best_confidences = most_likely(logits_NV)
-        greedy = uniforms_N < 0
-        tokens = torch.where(greedy, best_tokens, drawn_tokens)
-        confidences = torch.where(greedy, best_confidences, drawn_confidences)
-    return torch.stack([tokens.to(torch.float32), confidences])
+        return _greedy(logits_NV, score)
+    uniforms_N = torch.tensor(uniforms, dtype=torch.float32).to(logits_NV.device, non_blocking=True)
+    packed = _rows(*drawn(logits_NV, uniforms_N.clamp(min=0), temperature, top_p), score)
+    return torch.where(uniforms_N < 0, _greedy(logits_NV, score), packed) if GREEDY in uniforms else packed
 
 
-def to_host(packed: Tensor) -> Predictions:
-    """Wait for the device and unpack."""
-    tokens, confidences = packed.tolist()
-    return Predictions([int(token) for token in tokens], confidences)
+def _greedy(logits_NV: Tensor, score: ScoreName) -> Tensor:
+    tokens_N, spread = most_likely(logits_NV)
+    return _rows(tokens_N, spread.doubts_N, spread, score)
 
 
-def accepted(confidences: Sequence[float], threshold: float) -> list[int]:
-    """Indices to unmask: all strictly above the threshold, and the most confident one in any case."""
-    best = max(range(len(confidences)), key=confidences.__getitem__)
-    return [i for i, confidence in enumerate(confidences) if i == best or confidence > threshold]
+def _rows(tokens_N: Tensor, doubts_N: Tensor, spread: Spread, score: ScoreName) -> Tensor:
+    rows = [tokens_N.to(torch.float32), doubts_N]
+    if score != "confidence":
+        rows += [spread.doubts_N, spread.measured(score)]
+    return torch.stack(rows)
+
+
+def to_host(packed: Tensor, score: ScoreName = "confidence") -> Predictions:
+    """Wait for the device, unpack, and finish in double precision what single precision would round."""
+    tokens, doubts, *parts = packed.tolist()
+    confidences = [1 / (1 + doubt) for doubt in doubts]
+    scores = [SCORES[score](*of_position) for of_position in zip(*parts, strict=True)]
+    return Predictions([int(token) for token in tokens], confidences, scores)
+
+
+def _margin(doubt: float, largest: float) -> float:
+    """The lead of the best token's probability over the second."""
+    return (1 - largest) / (1 + doubt)
+
+
+def _negative_entropy(doubt: float, others: float) -> float:
+    """The sum of p ln(p + 1e-10) over all tokens."""
+    best = 1 / (1 + doubt)
+    return best * (others + math.log(best + SMALLEST_SHARE))
+
+
+SCORES = {"margin": _margin, "entropy": _negative_entropy}

@@ -185,7 +185,7 @@ def _chosen_positions(
         raise UnmaskError("The policy leaves out a row whose logits are read: keep the offsets of view.read.")
     if not 0 <= plan.rows.count <= len(among):
         raise UnmaskError(f"The policy asks for {plan.rows.count} of {len(among)} rows; correct the count.")
-    if not sequence.has_block_keys and len(always) + plan.rows.count < len(positions):
+    if not sequence.step and len(always) + plan.rows.count < len(positions):
         raise UnmaskError(
             "The policy leaves out rows at a block's first step, when they have no keys yet; plan all rows."
         )

@@ -115,7 +115,8 @@ def _decode(
 
 def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> BlockSettings:
     """Whole blocks compete at once where an estimator looks at a block as one."""
-    size = spec.resolved_block_size(engine.config.block_size)
+    spec = engine.config.decoded(spec)
+    size = spec.block_size
     sub_block = spec.sub_block_size if estimator == "chain" else size
     cache = spec.block_cache or estimator == "canvas"
     return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset())

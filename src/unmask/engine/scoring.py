@@ -86,25 +86,26 @@ class TargetReader:
     """Reads the most likely token, its probability, and the log probability of every target's token."""
 
     groups: TargetGroups
-    mask_token: int
+    mask_token: int | None
     mask_may_win: bool
     """True leaves MASK among the predictions, as the published evaluation does."""
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """Predictions with the log probabilities that the targets ask for."""
-        if not self.mask_may_win:
+        if self.mask_token is not None and not self.mask_may_win:
             logits_NV[:, self.mask_token] = -torch.inf
         wanted = [self._wanted(piece.sequence, position) for piece in pieces for position in piece.reads]
         rows = [row for row, tokens in enumerate(wanted) for _ in tokens]
         columns = [token for tokens in wanted for token in tokens]
         entries = torch.tensor([rows, columns]).to(logits_NV.device, non_blocking=True)
         logprobs = logits_NV[entries[0], entries[1]] - torch.logsumexp(logits_NV, dim=-1)[entries[0]]
-        tokens_N, confidences_N = most_likely(logits_NV)
-        packed = torch.cat([tokens_N.float(), confidences_N, logprobs]).tolist()
+        tokens_N, spread = most_likely(logits_NV)
+        packed = torch.cat([tokens_N.float(), spread.doubts_N, logprobs]).tolist()
         count = len(wanted)
         values = iter(packed[2 * count :])
         by_token = [{token: next(values) for token in tokens} for tokens in wanted]
-        return _split([int(token) for token in packed[:count]], packed[count : 2 * count], by_token, pieces)
+        confidences = [1 / (1 + doubt) for doubt in packed[count : 2 * count]]
+        return _split([int(token) for token in packed[:count]], confidences, by_token, pieces)
 
     def _wanted(self, sequence: SequenceState, position: int) -> list[int]:
         tokens = (target.token_at(position) for target in self.groups[sequence].targets)
@@ -117,7 +118,7 @@ def _split(
     parts, start = [], 0
     for piece in pieces:
         stop = start + len(piece.reads)
-        parts.append(Predictions(tokens[start:stop], confidences[start:stop], logprobs[start:stop]))
+        parts.append(Predictions(tokens[start:stop], confidences[start:stop], (), logprobs[start:stop]))
         start = stop
     return parts
 

@@ -13,6 +13,8 @@ from unmask.cost import Ledger, Sharing
 from unmask.engine.ages import Refreshes
 from unmask.engine.step_plan import Feature, Kind
 
+NEVER_FED = -1
+
 
 @dataclass(frozen=True, slots=True)
 class BlockSettings:
@@ -21,8 +23,13 @@ class BlockSettings:
     block_size: int
     sub_block_size: int
     block_cache: bool
-    mask_token: int
+    mask_token: int | None
     stop_tokens: frozenset[int]
+
+    @property
+    def unknown(self) -> int:
+        """What stands in the place of a token that is not known; without a mask token no such place is ever fed."""
+        return NEVER_FED if self.mask_token is None else self.mask_token
 
 
 class SequenceState:
@@ -65,7 +72,8 @@ class SequenceState:
         self.total_steps = 0
         self.block_steps = 0
         """Full-block steps among them."""
-        self.has_block_keys = False
+        self.rule_steps = 0
+        """Steps of this sub-block as an unmasking rule counts them, idle ones included."""
         self.changed: set[int] = set()
         """Positions of the block whose token is newer than its keys."""
         self.remembered: dict[Feature, Refreshes] = {}
@@ -75,7 +83,7 @@ class SequenceState:
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
         padding = self.stop - len(prompt)
-        self.tokens = [*prompt, *[settings.mask_token] * padding]
+        self.tokens = [*prompt, *[settings.unknown] * padding]
         self.sub_block = range(0)
         """Positions of the current sub-block: the one that holds the first unknown position."""
         self._open_sub_block()
@@ -96,7 +104,7 @@ class SequenceState:
         if self.known_until >= self.stop:
             return Kind.COMMIT
         first_is_masked = self.known_until == self.sub_block.start
-        if self.settings.block_cache and self.has_block_keys and not first_is_masked:
+        if self.settings.block_cache and self.rule_steps and not first_is_masked:
             return Kind.SUB
         return Kind.BLOCK
 
@@ -108,7 +116,7 @@ class SequenceState:
 
     def masked(self, positions: Sequence[int]) -> list[int]:
         """Those of `positions` that are not known."""
-        mask = self.settings.mask_token
+        mask = self.settings.unknown
         return [position for position in positions if self.tokens[position] == mask]
 
     def read_positions(self, kind: Kind) -> list[int]:
@@ -130,7 +138,7 @@ class SequenceState:
             self.step += 1
             self.total_steps += 1
             self.block_steps += kind is Kind.BLOCK
-            self.has_block_keys = True
+            self.rule_steps += 1
             self.changed.difference_update(renewed)
 
     def write(self, position: int, token: int) -> None:
@@ -140,7 +148,7 @@ class SequenceState:
 
     def settle(self) -> None:
         """Advance over known positions and finish where the answer is settled."""
-        mask, limit = self.settings.mask_token, min(self.stop, self.end)
+        mask, limit = self.settings.unknown, min(self.stop, self.end)
         while self.known_until < limit and self.tokens[self.known_until] != mask:
             self.known_until += 1
             if self.tokens[self.known_until - 1] in self.settings.stop_tokens:
@@ -172,11 +180,10 @@ class SequenceState:
 
     def _open_next_block(self) -> None:
         self.start = self.stop
-        self.tokens += [self.settings.mask_token] * self.block_size
+        self.tokens += [self.settings.unknown] * self.block_size
         self.blocks_done += 1
         self.step = 0
         self.block_steps = 0
-        self.has_block_keys = False
         self.changed.clear()
         self.remembered.clear()
         self.measured.clear()
@@ -187,6 +194,7 @@ class SequenceState:
         size = self.settings.sub_block_size
         first = self.start + (self.known_until - self.start) // size * size
         self.sub_block = range(first, first + size)
+        self.rule_steps = 0
 
 
 def room_for(sequences: Sequence[SequenceState]) -> tuple[int, int]:

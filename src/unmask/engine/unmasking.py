@@ -4,19 +4,22 @@ Knows predictions and the state of one sequence. It does not know tensors, slots
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from unmask.engine.sampling import Predictions, accepted
+from unmask.engine.rules import Rule, RuleView, make_rule
+from unmask.engine.sampling import Predictions
 from unmask.engine.schedule import Piece
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import Kind
+from unmask.errors import UnmaskError
+from unmask.spec.rule import MOST_STEPS, ScoreName
 
 Writes = Sequence[tuple[int, int, float]]
 """Position, token and confidence of everything that becomes known."""
 
 
-class UnmaskingRule(Protocol):
-    """Chooses what a step makes known. The forward is counted already, nothing is written yet."""
+class Decider(Protocol):
+    """Says what a forward makes known. The forward is counted already, nothing is written yet."""
 
     def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
         """Choose among the masked positions of a sub-block; must choose at least one."""
@@ -27,16 +30,25 @@ class UnmaskingRule(Protocol):
         ...
 
 
-class ConfidenceRule:
-    """The published rule: everything above the threshold, and the most confident position in any case."""
+class Predicted:
+    """Takes those predictions that an unmasking rule chooses."""
 
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.score: ScoreName = getattr(rule, "score", "confidence")
 
-    def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:  # noqa: ARG002
-        """Unmask what is confident enough."""
+    def denoised(self, sequence: SequenceState, positions: Sequence[int], predictions: Predictions) -> Writes:
+        """Ask the rule; where it leaves steps idle their forwards, which could tell nothing new, are left out."""
         tokens, confidences = predictions.tokens, predictions.confidences
-        return [(positions[i], tokens[i], confidences[i]) for i in accepted(confidences, self.threshold)]
+        scores, size = predictions.scores or confidences, len(sequence.sub_block)
+        for _ in range(MOST_STEPS):
+            view = RuleView(sequence.rule_steps - 1, size, scores)
+            if chosen := self.rule.choose(view):
+                return [(positions[index], tokens[index], confidences[index]) for index in chosen]
+            sequence.rule_steps += 1
+        raise UnmaskError(
+            f"The unmasking rule has chosen nothing in {MOST_STEPS} steps; let it choose at least one position."
+        )
 
     def committed(self, sequence: SequenceState, position: int, predictions: Predictions) -> Writes:  # noqa: ARG002
         """Take the only prediction."""
@@ -71,13 +83,21 @@ class ForcedTokens:
         return self.denoised(sequence, [position], predictions)
 
 
-class UnmaskingWriter:
-    """The writer of a generation: asks the rule, writes, and lets the sequence settle."""
+def decider_of(rule: Any) -> Decider:
+    """What decides by a rule, however the rule is given: a spec, a mapping, an object, or a decider itself."""
+    if callable(getattr(rule, "denoised", None)):
+        decider: Decider = rule
+        return decider
+    return Predicted(make_rule(rule))
 
-    def __init__(
-        self, rule: UnmaskingRule, on_settled: Callable[[SequenceState], None] | None = None
-    ) -> None:
-        self.rule = rule
+
+class UnmaskingWriter:
+    """The writer of a generation: asks what to write, writes it, and lets the sequence settle."""
+
+    def __init__(self, rule: Any, on_settled: Callable[[SequenceState], None] | None = None) -> None:
+        self.decider = decider_of(rule)
+        self.score: ScoreName = getattr(self.decider, "score", "confidence")
+        """What it needs of predictions beside tokens and confidences."""
         self.on_settled = on_settled
         """Called when a sequence's answer has grown; may finish the sequence (stop strings do)."""
 
@@ -86,12 +106,12 @@ class UnmaskingWriter:
         return 1
 
     def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
-        """Write what the rule chooses."""
+        """Write what becomes known."""
         sequence = piece.sequence
         if piece.kind in (Kind.BLOCK, Kind.SUB):
-            writes = self.rule.denoised(sequence, piece.reads, predictions)
+            writes = self.decider.denoised(sequence, piece.reads, predictions)
         else:
-            writes = self.rule.committed(sequence, piece.reads[0], predictions) if piece.reads else ()
+            writes = self.decider.committed(sequence, piece.reads[0], predictions) if piece.reads else ()
         for position, token, _ in writes:
             sequence.write(position, token)
         known = sequence.known_until

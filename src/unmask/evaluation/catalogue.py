@@ -29,6 +29,9 @@ MATH_SUBJECTS = {
     "precalc": "precalculus",
 }
 """lm-eval's names of the MATH subjects, and the hub's."""
+GPQA = "Idavidrein/gpqa"
+GATED = (GPQA,)
+"""Datasets that the hub gives only to those who have accepted their terms."""
 GPQA_SETS = ("main", "diamond", "extended")
 BOXED = "Please reason step by step, and put your final answer within \\boxed{{}}."
 """The published evaluation's instruction, letter by letter: its doubled braces reached the model."""
@@ -268,7 +271,7 @@ def _gpqa() -> list[Source]:
         Source(
             name=f"gpqa_{which}_{style}",
             stock=f"gpqa/{folder}/gpqa_{which}_{style}.yaml",
-            hub="Idavidrein/gpqa",
+            hub=GPQA,
             files={"train": f"gpqa/gpqa_{which}.jsonl"},
             changes={"process_docs": Function(f"unmask.evaluation.stable.gpqa_{style}_docs")},
             choices=None if folder == "generative" else "texts",

@@ -41,8 +41,9 @@ from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
 from unmask.model.token_files import read_token_files, tokenizer_file
 from unmask.policies.registry import policy_spec
-from unmask.policies.text import read_policy
+from unmask.policies.text import read_policy, read_rule
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
+from unmask.spec.decode import joined
 from unmask.spec.recipe import EstimatorName, OrderName
 from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
@@ -160,7 +161,7 @@ class UnmaskLM(TemplateLM):
             "device_type": transformer.device.type,
             "dtype": str(transformer.dtype).removeprefix("torch."),
             "layouts": transformer.layouts,
-            "decode": msgspec.to_builtins(self.decode),
+            "decode": msgspec.to_builtins(self.engine.config.decoded(self.decode)),
             "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
             "estimator": self.estimator,
             "order": self.order,
@@ -359,9 +360,10 @@ def _as_decode_spec(decode: DecodeSpec | Mapping[str, Any] | None, settings: dic
     """Decode settings as a spec or a table, with model arguments such as threshold=0.9 put over them."""
     if "max_gen_toks" in settings:
         settings["max_new_tokens"] = settings.pop("max_gen_toks")
-    if isinstance(decode, DecodeSpec):
-        return msgspec.structs.replace(decode, **settings)
-    return build(DecodeSpec, {**(decode or {}), **settings}, "Model arguments")
+    if isinstance(settings.get("rule"), str):
+        settings["rule"] = msgspec.to_builtins(read_rule(settings["rule"]))
+    given = msgspec.to_builtins(decode) if isinstance(decode, DecodeSpec) else decode or {}
+    return build(DecodeSpec, joined(given, settings), "Model arguments")
 
 
 def _as_policy(policy: AnyPolicySpec | Mapping[str, Any] | str | None) -> AnyPolicySpec | None:

@@ -66,6 +66,7 @@ def lock_of(
         files={file.name: file_sha256(file) for file in files},
         shape=asdict(config.shape),
         block_size=config.block_size,
+        family=config.family.name,
         mask_token_id=_mask_token(config, folder),
         datasets=datasets or {},
         members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},

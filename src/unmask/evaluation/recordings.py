@@ -121,14 +121,14 @@ def record_decoding(
 ) -> dict[str, Any]:
     """Decode one prompt and describe every step; positions count from the prompt's start."""
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
-    block = spec.resolved_block_size(engine.config.block_size)
-    steps = _Steps(len(prompt), block, spec.sub_block_size)
+    spec = engine.config.decoded(spec)
+    steps = _Steps(len(prompt), spec.block_size, spec.sub_block_size)
     events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
     (answer,) = collect(events)
     texts = _texts(engine, answer.ids)
     return {
         "prompt_tokens": len(prompt),
-        "block_size": block,
+        "block_size": spec.block_size,
         "sub_block_size": spec.sub_block_size,
         "layers": engine.config.num_layers,
         "threshold": spec.threshold,

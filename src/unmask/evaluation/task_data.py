@@ -5,6 +5,7 @@ is judged by the exception alone, so that every case is tested without a network
 imported before a task is loaded.
 """
 
+import io
 import logging
 import os
 import random
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import EMBEDDED_TASKS, PYTHON_SEED, Source, members_of
+from unmask.evaluation.catalogue import EMBEDDED_TASKS, GATED, PYTHON_SEED, Source, members_of
 from unmask.evaluation.code_eval import sandboxed_metric
 from unmask.evaluation.sandbox import SandboxName, choose_sandbox
 from unmask.evaluation.task_files import check_names, local_files, write_definitions
@@ -28,6 +29,7 @@ from unmask.store.redaction import redacted
 SENTENCES = "tokenizers/punkt_tab"
 NLTK_FOLDER = "nltk_data"
 GIB = 1 << 30
+TOKEN = "your token as HF_TOKEN or by `hf auth login`"
 SPARE_BYTES = 2 * GIB
 """Left free beside a download, for datasets and results."""
 OFFLINE_NAMES = {
@@ -65,6 +67,10 @@ def load_tasks(
     """Load the tasks, or say in one sentence why one of them cannot be evaluated."""
     wanted = check_names(names)
     members = [source for name in wanted for source in members_of(name)]
+    if data is not None and not data.is_dir():
+        raise UnmaskError(
+            f"{data}: no such folder; --data takes the folder laid out as docs/evaluation.md says."
+        )
     if limit is not None and limit < 1:
         raise UnmaskError(f"--limit is {limit}; it must be at least 1, or left out for all samples.")
     for source in members:
@@ -80,7 +86,6 @@ def load_tasks(
     sandbox = choose_sandbox(allow_unsafe_code) if runs_code else None
     built = _load(wanted, members, data, revisions, allow_unsafe_code)
     sizes = {task.task_name: len(task.eval_docs) for task in tasks_of(built)}
-    _check_limit(limit, sizes)
     return Loaded(tuple(wanted), built, sizes, sandbox)
 
 
@@ -143,14 +148,19 @@ def check_hub(members: Sequence[Source]) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show nothing of lm-eval's log but errors: its remarks are of no use to those who run a benchmark."""
+    """Show nothing of lm-eval's log but errors, nor the bars of datasets: they are of no use to those who benchmark."""
+    import datasets
+
     logger = logging.getLogger("lm_eval")
-    level = logger.level
+    level, bars = logger.level, datasets.are_progress_bars_disabled()
     logger.setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
     try:
         yield
     finally:
         logger.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()
 
 
 def work_offline() -> None:
@@ -174,7 +184,8 @@ def _find_sentence_model(data: Path | None) -> None:
         return
     except LookupError:
         pass
-    if not nltk.download("punkt_tab", quiet=True):
+    # A download that fails tells so in several lines of its own.
+    if not nltk.download("punkt_tab", quiet=True, print_error_to=io.StringIO()):
         raise UnmaskError(
             f"ifeval needs NLTK's sentence model punkt_tab and it cannot be downloaded; put it into "
             f"{(data or Path('DATA')) / NLTK_FOLDER / SENTENCES} and give --data, or set NLTK_DATA."
@@ -188,17 +199,6 @@ def tasks_of(built: Sequence[Any]) -> Iterator[Any]:
             yield from item.get_all_tasks()
         else:
             yield item
-
-
-def _check_limit(limit: int | None, sizes: dict[str, int]) -> None:
-    if limit is None:
-        return
-    largest = max(sizes, key=sizes.__getitem__)
-    if limit > sizes[largest]:
-        raise UnmaskError(
-            f"--limit is {limit} but {largest} has {sizes[largest]} samples; give at most that many, or leave it "
-            "out for all."
-        )
 
 
 def dataset_commits(names: Iterable[str], api: Any) -> dict[str, str]:
@@ -276,18 +276,18 @@ def explain(error: BaseException, name: str, token: bool, dataset: bool = True) 
             f"{name} is gated and your account may not read it yet; accept its terms at {page}{local_copy}."
         )
     if gated or (status == 401 and not token):
-        return UnmaskError(
-            f"{name} is gated: accept its terms at {page} and give your token as HF_TOKEN or by `hf auth login`"
-            f"{local_copy}."
-        )
+        return UnmaskError(f"{name} is gated: accept its terms at {page} and give {TOKEN}{local_copy}.")
     if status == 401:
         return UnmaskError(
             f"{name}: the hub does not accept the token; give another as HF_TOKEN or by `hf auth login`."
         )
     if _is_offline(chain):
+        terms = (
+            f"; it is gated, so accept its terms at {page} and give {TOKEN} there" if name in GATED else ""
+        )
         return UnmaskError(
             f"{name} is not in the download cache and the hub cannot be reached; run `unmask prepare` where there "
-            f"is a network{local_copy}."
+            f"is a network{local_copy}{terms}."
         )
     if status == 404 or any("NotFound" in type(link).__name__ for link in chain):
         return UnmaskError(f"{name} cannot be found on the hub; see {page}{local_copy}.")

@@ -11,7 +11,16 @@ from pathlib import Path
 import yaml
 
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import Function, Source, TaskGroup, groups, members_of, sources, stock_folder
+from unmask.evaluation.catalogue import (
+    GPQA,
+    Function,
+    Source,
+    TaskGroup,
+    groups,
+    members_of,
+    sources,
+    stock_folder,
+)
 
 NEAREST = 3
 """Names that are offered in place of an unknown one."""
@@ -93,7 +102,7 @@ def local_files(source: Source, data: Path) -> dict[str, Path]:
     for split, place in source.files.items():
         file = (data / place).resolve()
         table = file.with_suffix(".csv")
-        if not file.is_file() and source.hub == "Idavidrein/gpqa" and table.is_file():
+        if not file.is_file() and source.hub == GPQA and table.is_file():
             file = table
         if not file.is_file():
             raise UnmaskError(

@@ -26,6 +26,7 @@ from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import Lock, read_lock
+from unmask.spec.rule import rule_spec
 from unmask.spec.sweep import revision_change
 from unmask.store.attempt import AnyAnswer, Attempt
 from unmask.store.environment import computation, environment
@@ -95,14 +96,17 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
 
 
 def _check_code(identity: dict[str, Any]) -> None:
-    """Refuse a policy whose code or trace is not the one that the run was planned with."""
+    """Refuse a policy or rule whose code or trace is not the one that the run was planned with."""
     for settings in identity.get("configurations", {"": identity}).values():
-        for name, value in policy_spec(settings["policy"]).depends_on().items():
-            if settings.get(name) != value:
-                raise UnmaskError(
-                    f"The policy {settings['policy']} was edited since this run was planned ({name} differs); run the "
-                    "recipe again, which makes a new run of it."
-                )
+        rule = settings["decode"].get("rule")
+        parts = [("policy", policy_spec(settings["policy"]))] + ([("rule", rule_spec(rule))] if rule else [])
+        for noun, spec in parts:
+            for name, value in spec.depends_on().items():
+                if settings.get(name) != value:
+                    raise UnmaskError(
+                        f"The {noun} {msgspec.to_builtins(spec)} was edited since this run was planned ({name} "
+                        "differs); run the recipe again, which makes a new run of it."
+                    )
 
 
 def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Loaded:

@@ -10,7 +10,8 @@
     executing   execute what is missing: run, running
     canary      a few rows first, judged before the rest
     runs        look after runs: status, logs, cancel, retract, remove
-    outcomes    what results come to: check, compare, report, export, import_summaries
+    outcomes    what results come to: results, check, compare, report, export, import_summaries
+    names       which run is meant by a name
 
 A function returns a struct or a path, prints nothing, and raises UnmaskError with one sentence. Names are imported
 when first used, so that looking at a store does not load the statistics.
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unmask.lab.executing import run, running
-    from unmask.lab.outcomes import check, compare, export, import_summaries, report
+    from unmask.lab.outcomes import check, compare, export, import_summaries, report, results
     from unmask.lab.planning import plan
     from unmask.lab.recipes import new, prepare
     from unmask.lab.runs import cancel, logs, remove, retract, status
@@ -38,6 +39,7 @@ _HOMES = {
     "prepare": "recipes",
     "remove": "runs",
     "report": "outcomes",
+    "results": "outcomes",
     "retract": "runs",
     "run": "executing",
     "running": "executing",
@@ -56,6 +58,7 @@ __all__ = [
     "prepare",
     "remove",
     "report",
+    "results",
     "retract",
     "run",
     "running",

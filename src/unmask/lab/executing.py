@@ -7,7 +7,7 @@ stopped, what they answered is kept, and the same call goes on from there.
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
@@ -31,7 +31,7 @@ from unmask.lab.planning import (
 from unmask.lab.recipes import Message
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
 from unmask.launch.slurm import note_on_dtype, submit
-from unmask.spec.sweep import PlannedRun, task_label
+from unmask.spec.sweep import PlannedRun
 from unmask.store.experiments import AnnouncedJobs, submitting
 from unmask.store.index import IndexRecord, listing
 from unmask.store.run_folder import RunFolder
@@ -82,6 +82,10 @@ class SweepOutcome:
     forecast: "Forecast | None"
     submitted: bool = False
     """Whether the runs were handed to SLURM, where they may still wait."""
+    worker_seconds: dict[str, float] = field(default_factory=dict)
+    """How long the workers of this machine lived, their start included, by the id of the run they completed."""
+    elapsed: float = 0.0
+    """Seconds from the first worker's start to the last one's end, without those of a canary."""
 
     @property
     def lacking(self) -> list[SweepRun]:
@@ -108,29 +112,22 @@ class SweepOutcome:
 
         A run without a result, or with a retracted one, has a state only.
         """
-        from unmask.report.gather import task_parts
-        from unmask.report.tables import brief_table
+        from unmask.lab.outcomes import result_rows
 
-        titles, lines = brief_table(task_parts(self.store, self.experiment))
-        titles = titles or ["Configuration"]
-        rows = []
-        for planned, status in ((run.planned, run.status) for run in self.runs):
-            if planned.kind == "accuracy":
-                blank = [planned.configuration, *("" for _ in titles[1:])]
-                cells = lines.get((planned.task, planned.limit, planned.configuration), blank)
-                task = task_label(planned.task, planned.limit)
-                rows.append({"Task": task, **dict(zip(titles, cells, strict=True)), "State": status})
-        return rows
+        accuracy = [run for run in self.runs if run.planned.kind == "accuracy"]
+        planned = [
+            (run.planned.task, run.planned.limit, run.planned.configuration, run.status) for run in accuracy
+        ]
+        return result_rows(self.store, self.experiment, planned)
 
     def predicted_and_actual(self) -> tuple[float, float] | None:
-        """Seconds forecast and seconds taken of the runs that were executed whole now; None without a forecast."""
-        predicted = actual = 0.0
-        seconds = self.forecast.seconds if self.forecast else {}
-        for run in {run.id: run for run in self.runs if run.id in self.started}.values():
-            record = self.records.get(run.folder.name)
-            if run.id in seconds and record is not None and record.seconds and not record.answers.resumed:
-                predicted, actual = predicted + seconds[run.id], actual + record.seconds
-        return (predicted, actual) if actual else None
+        """Seconds forecast of the runs that were executed whole now, and those that their workers took; or None."""
+        predicted = self.forecast.seconds if self.forecast else {}
+        resumed = {record.id for record in self.records.values() if record.answers.resumed}
+        whole = (predicted.keys() & self.worker_seconds.keys()) - resumed
+        if not whole:
+            return None
+        return sum(predicted[run] for run in whole), sum(self.worker_seconds[run] for run in whole)
 
 
 def run(
@@ -197,6 +194,8 @@ class _Execution:
             plan.opened.lock()  # says what is missing
         self._plan, self._on, self._slots, self._canary = plan, on, slots, canary
         self._forecast: Forecast | None = None
+        self._worker_seconds: dict[str, float] = {}
+        self._elapsed = 0.0
 
     def events(self) -> Events:
         """Everything from the canary to the last run."""
@@ -218,7 +217,16 @@ class _Execution:
         self._forecast = self._plan.forecast
         self._prepare()
         if self._plan.to_do:
-            yield from self._run_here(self._plan.to_do)
+            yield from self._timed(self._run_here(self._plan.to_do))
+
+    def _timed(self, events: Events) -> Events:
+        """The same events, with a look at the clock: what a forecast is compared with at the end."""
+        start = time.monotonic()
+        for event in events:
+            if isinstance(event, Ended) and event.done:
+                self._worker_seconds[event.command.run] = event.seconds
+            self._elapsed = time.monotonic() - start
+            yield event
 
     def _prepare(self) -> None:
         """Put earlier results out of the way of what is about to start."""
@@ -238,6 +246,8 @@ class _Execution:
             listing(store).records,
             self._forecast,
             self._on == "slurm" and bool(self._plan.to_do),
+            self._worker_seconds,
+            self._elapsed,
         )
 
     def _try_canary(self, rows: int) -> Events:

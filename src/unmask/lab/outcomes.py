@@ -16,19 +16,23 @@ from unmask.analysis.table import ConfigurationResult, entry_of, own_table
 from unmask.analysis.verdict import Verdict
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
+from unmask.lab.names import NamedRun, ambiguous, find_run, runs_called
 from unmask.lab.recipes import Message, Notify, read_criteria
-from unmask.lab.runs import StorePlace, experiment_of, open_store
+from unmask.lab.runs import StorePlace, open_store, status
 from unmask.report.document import Document
-from unmask.report.gather import gather
+from unmask.report.gather import gather, task_parts
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import flips_of, with_recordings
-from unmask.store.experiments import experiment_names
+from unmask.report.tables import brief_table
+from unmask.spec.sweep import task_label
+from unmask.store.experiments import experiment_names, experiment_of
 from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.foreign import Imported, import_tree, imports
 from unmask.store.index import listing
 from unmask.store.result import AccuracyResult
+from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
 LONGEST_NAME = 80
@@ -79,11 +83,47 @@ def check(
     return Checked(tuple(own), tuple(others), results, tuple(findings))
 
 
+def results(experiment: str, *, store: StorePlace = None) -> list[dict[str, str]]:
+    """The table that `run` ends with: a row for each accuracy run, with its figures as text and its state.
+
+    >>> for row in lab.results("05_mine"):                    # doctest: +SKIP
+    ...     print(row)
+    """
+    place = open_store(store)
+    (standing,) = status(experiment, store=place)
+    runs = [
+        (run.member.task, run.member.limit, run.member.configuration, run.state.status)
+        for run in standing.runs
+        if run.member.kind == "accuracy"
+    ]
+    return result_rows(place, experiment, runs)
+
+
+def result_rows(
+    store: Store, experiment: str, runs: Iterable[tuple[str, int | None, str, str]]
+) -> list[dict[str, str]]:
+    """The brief columns of the report's table and the state of each run: a task, a limit, a configuration, a state.
+
+    A run without a result, or with a retracted one, has a state only.
+    """
+    titles, lines = brief_table(task_parts(store, experiment))
+    titles = titles or ["Configuration"]
+    rows = []
+    for task, limit, configuration, state in runs:
+        blank = [configuration, *("" for _ in titles[1:])]
+        cells = lines.get((task, limit, configuration), blank)
+        label = task_label(task, limit)
+        rows.append({"Task": label, **dict(zip(titles, cells, strict=True)), "State": state})
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
     """Two runs side by side."""
 
     comparison: Comparison
+    folders: tuple[str, str]
+    """The names of their folders."""
     retractions: tuple[str, ...]
     """A sentence on each of the two runs that was retracted."""
 
@@ -91,18 +131,44 @@ class ComparedRuns:
 def compare(first: str, second: str, *, store: StorePlace = None) -> ComparedRuns:
     """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
 
-    A run goes by its id, its folder, or the beginning of either; the difference is the second's minus the first's.
+    A run goes by its id or folder, the beginning of either, or its configuration, with experiment and task in front
+    where several have that name. The difference is the second's minus the first's.
 
-        >>> lab.compare("3f2a", "91bc").comparison.difference.interval            # doctest: +SKIP
+        >>> lab.compare("k1_first", "k2_middle").comparison.difference.interval   # doctest: +SKIP
+        >>> lab.compare("05_mine/gsm8k/k1_first", "3f2a")                         # doctest: +SKIP
     """
     place = open_store(store)
     retractions: list[str] = []
-    before, after = (_entry(place, name, retractions) for name in (first, second))
-    return ComparedRuns(compare_entries(before, after), tuple(retractions))
+    runs = _pair(place, first, second)
+    before, after = (_entry(run, retractions) for run in runs)
+    folders = runs[0].name, runs[1].name
+    return ComparedRuns(compare_entries(before, after), folders, tuple(retractions))
 
 
-def _entry(store: Store, name: str, retractions: list[str]) -> ConfigurationResult:
-    run = store.open(name)
+def _pair(store: Store, first: str, second: str) -> tuple[RunFolder, RunFolder]:
+    """The two runs that are meant: of two names that several runs have, the pair on one task of one experiment."""
+    named = runs_called(store, first), runs_called(store, second)
+    if not all(named):
+        return find_run(store, first), find_run(store, second)
+    pairs = [(before, after) for before in named[0] for after in named[1] if _same_rows(before, after)]
+    folders = {(before.member.folder, after.member.folder): (before, after) for before, after in pairs}
+    if len(folders) > 1:
+        done = {names: pair for names, pair in folders.items() if all(map(store.is_done, names))}
+        folders = done or folders
+    if len(folders) > 1:
+        raise ambiguous(first, (before for before, _ in folders.values()))
+    if not folders:
+        return find_run(store, first), find_run(store, second)
+    ((before, after),) = folders
+    return RunFolder(store.runs_folder / before), RunFolder(store.runs_folder / after)
+
+
+def _same_rows(one: NamedRun, two: NamedRun) -> bool:
+    places = [(run.experiment, run.member.task, run.member.limit) for run in (one, two)]
+    return places[0] == places[1]
+
+
+def _entry(run: RunFolder, retractions: list[str]) -> ConfigurationResult:
     result = run.result()
     if result is None:
         raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
@@ -111,7 +177,7 @@ def _entry(store: Store, name: str, retractions: list[str]) -> ConfigurationResu
     retraction = run.retraction()
     if retraction is not None:
         retractions.append(f"{run.name} was retracted: {retraction.reason}")
-    return entry_of("", run.name, result, run.folder)
+    return entry_of("", run.worker.configuration or run.name, result, run.folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,8 @@ class OpenRecipe:
         if config is None or len(known) < len(sizes):
             return None
         tasks = {name: tuple(source.name for source in sources) for name, sources in members.items()}
-        return Outline.of(self.checkpoint, asdict(config.shape), config.block_size, tasks, known)
+        shape, family = asdict(config.shape), config.family.name
+        return Outline.of(self.checkpoint, shape, config.block_size, family, tasks, known)
 
 
 def open_recipe(path: str | Path) -> OpenRecipe:

@@ -17,6 +17,7 @@ import psutil
 
 from unmask.errors import UnmaskError
 from unmask.lab.jobs import output_of_dead_job, submitted_jobs
+from unmask.lab.names import find_run
 from unmask.launch.local import LOG
 from unmask.launch.queue_state import cancel as cancel_jobs
 from unmask.spec.sweep import differences, revision_change
@@ -24,6 +25,7 @@ from unmask.store.experiments import (
     Experiment,
     Member,
     experiment_names,
+    experiment_of,
     read_experiment,
 )
 from unmask.store.index import IndexRecord, listing
@@ -50,6 +52,9 @@ class RunStatus:
 
     member: Member
     state: State
+    metric: str | None = None
+    value: float | None = None
+    """Of its result, where it has one that was not retracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,21 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
     return [
         ExperimentStatus(
             each.name,
-            tuple(RunStatus(member, standing.get(member.folder, MISSING)) for member in each.members),
+            tuple(_run_status(member, standing, results.records) for member in each.members),
             len(each.superseded),
             (*_outdated(each, results.records), *_anew_of(place, each, standing, results.records)),
         )
         for each in chosen
     ]
+
+
+def _run_status(
+    member: Member, standing: Mapping[str, State], records: Mapping[str, IndexRecord]
+) -> RunStatus:
+    state, record = standing.get(member.folder, MISSING), records.get(member.folder)
+    if record is None or record.retraction is not None:
+        return RunStatus(member, state)
+    return RunStatus(member, state, record.metric, record.value)
 
 
 def _outdated(experiment: Experiment, records: Mapping[str, IndexRecord]) -> list[str]:
@@ -140,24 +154,15 @@ def _listed(parts: Sequence[str]) -> str:
     return ", ".join(parts[:MOST_PARTS]) + more
 
 
-def experiment_of(store: Store, name: str) -> Experiment:
-    """What is on record of an experiment."""
-    experiment = read_experiment(store, name)
-    if experiment is None:
-        known = ", ".join(experiment_names(store)) or "none"
-        raise UnmaskError(f"There is no experiment {name} in {store.root}; there are {known}.")
-    return experiment
-
-
 def logs(run: str, *, attempt: int | None = None, store: StorePlace = None) -> Path:
-    """The log of a run's newest attempt, or of the one with this number; a run goes by its id or its beginning.
+    """The log of a run's newest attempt, or of the one with this number; a run goes by its id or by its configuration.
 
     Where a SLURM job ended before its worker began, it is the job's own output, which may hold secrets.
 
     >>> print(lab.logs("f91f72e0").read_text())               # doctest: +SKIP
     """
     place = open_store(store)
-    folder = place.open(run)
+    folder = find_run(place, run)
     attempts = folder.attempts()
     if attempt is None and (output := output_of_dead_job(place, folder)) is not None:
         return output
@@ -206,7 +211,7 @@ def cancel(*names: str, store: StorePlace = None) -> Cancelled:
 def _runs_of(store: Store, name: str) -> list[RunFolder]:
     experiment = read_experiment(store, name) if name in experiment_names(store) else None
     if experiment is None:
-        return [store.open(name)]
+        return [find_run(store, name)]
     return [RunFolder(store.runs_folder / member.folder) for member in experiment.members]
 
 
@@ -233,12 +238,13 @@ def _stop_worker(pid: int) -> None:
 
 
 def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace = None) -> Path:
-    """Keep an invalid result out of every table from now on; it stays on record with the reason. `undo` takes it back.
+    """Keep an invalid result out of every table from now on; it stays on record with the reason. `undo` takes it back;
+    the retraction is kept under `previous` in the run's folder.
 
     >>> lab.retract("f91f72e0", "the GPU was shared with another job")    # doctest: +SKIP
     >>> lab.retract("f91f72e0", undo=True)    # doctest: +SKIP
     """
-    folder = open_store(store).open(run)
+    folder = find_run(open_store(store), run)
     if undo:
         folder.take_back_retraction()
     else:
@@ -249,7 +255,7 @@ def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace
 def removable(runs: Sequence[str], store: StorePlace = None) -> list[RunFolder]:
     """The folders of runs that may be deleted; one that is under way is refused."""
     place = open_store(store)
-    folders = [place.open(run) for run in runs]
+    folders = [find_run(place, run) for run in runs]
     for folder in folders:
         if state_of(folder).status == "running":
             raise UnmaskError(f"{folder.name} is running; stop it with `unmask cancel {folder.id}` first.")

@@ -15,6 +15,7 @@ from unmask.errors import UnmaskError
 from unmask.model.network import LAYER, NETWORKS, Network, Part
 from unmask.reading import parse_json, read_plain
 from unmask.spec.build import shown
+from unmask.spec.decode import DecodeSpec, ResolvedSpec
 from unmask.spec.family import Family, family_of
 
 CONFIG_FILE = "config.json"
@@ -56,6 +57,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     mask_token_id: int | None = None
     stop_tokens: tuple[int, ...] = ()
     stored_dtype: str | None = None
+
+    def decoded(self, decode: DecodeSpec) -> ResolvedSpec:
+        """Decode settings with everything filled in that they leave to the checkpoint."""
+        return decode.resolved(self.family, self.block_size)
 
     @property
     def queries_per_kv(self) -> int:

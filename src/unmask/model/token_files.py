@@ -152,8 +152,15 @@ def _stored_tokens(source: Path) -> Iterator[tuple[str, int]]:
             yield text, entry["id"]
 
 
-def mask_token_of(config: ModelConfig, folder: Path, given: int | None = None) -> int:
-    """The mask token: as given, else the config's, else the tokenizer's."""
+def mask_token_of(config: ModelConfig, folder: Path, given: int | None = None) -> int | None:
+    """The mask token: as given, else the config's, else the tokenizer's; None where the family has none."""
+    if not config.family.has_mask:
+        if given is not None:
+            raise UnmaskError(
+                f"{folder} predicts one token at a time and has no mask token; leave mask_token_id out "
+                "(on the command line --mask-token-id)."
+            )
+        return None
     mask_token = given if given is not None else config.mask_token_id
     if mask_token is None:
         mask_token = find_mask_token(folder)

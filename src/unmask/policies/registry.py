@@ -1,13 +1,7 @@
 """From a policy spec to a policy: the one place that knows which class belongs to which spec."""
 
-import importlib
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from sysconfig import get_path
-from traceback import extract_tb
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from unmask.engine.policy import Full, Policy, StepView
 from unmask.engine.step_plan import StepPlan
@@ -27,11 +21,8 @@ from unmask.spec import (
     TrimSpec,
     build,
 )
-from unmask.spec.own_code import INSTALLED, installed_policy
+from unmask.spec.own_code import POLICY, guarded, made_of
 
-PACKAGE = Path(__file__).parents[1]
-LONGEST_REASON = 300
-LEAVE = os._exit
 MAKERS: dict[type[PolicySpec], Callable[[Any, int], Policy]] = {
     FullSpec: lambda spec, layers: Full(),  # noqa: ARG005 (the makers' signature)
     LayerReuseSpec: LayerReuse.of,
@@ -77,80 +68,12 @@ class OwnPolicy:
 
     def plan(self, view: StepView) -> StepPlan:
         """Ask the policy."""
-        with _own_code(self._target):
+        with guarded(self._target, POLICY):
             return self._policy.plan(view)
 
 
 def _custom(spec: CustomSpec) -> Policy:
-    policy_class = _find(spec.target)
-    # Anything else that can be called might do something at once, and a recipe may come from anybody.
-    if not isinstance(policy_class, type) or not callable(getattr(policy_class, "plan", None)):
-        raise UnmaskError(f"{spec.target} is no policy: it is no class with a method plan(view).")
-    with _own_code(spec.target):
-        try:
-            return OwnPolicy(spec.target, policy_class(**spec.options))
-        except TypeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                raise
-            raise UnmaskError(f"The policy {spec.target} cannot be made with its options: {error}.") from None
-
-
-def _find(target: str) -> Any:
-    module_name, _, attribute = target.partition(":")
-    with _own_code(target):
-        try:
-            if not attribute:
-                return installed_policy(target).load()
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise UnmaskError(f"The policy {target} cannot be imported: {error}.") from None
-    if not hasattr(module, attribute):
-        raise UnmaskError(f"The policy {target} cannot be imported: {module_name} has no {attribute}.")
-    return getattr(module, attribute)
-
-
-@contextmanager
-def _own_code(target: str) -> Iterator[None]:
-    """One sentence for whatever the user's code does instead of what it should, an attempt to end the process too."""
-    process = os.getpid()
-
-    def refuse(code: int) -> NoReturn:
-        if os.getpid() != process:  # a process that the code has forked may end as it likes
-            LEAVE(code)
-        raise SystemExit(code)
-
-    os._exit = refuse  # type: ignore[assignment]
-    try:
-        yield
-    except (UnmaskError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        raise UnmaskError(
-            f"The policy {target} failed{_place(error)} ({_reason(error)}); mend it."
-        ) from error
-    finally:
-        os._exit = LEAVE
-
-
-def _place(error: BaseException) -> str:
-    """The line of the user's file that an error comes from."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" in {error.filename}, line {error.lineno}"
-    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
-    outside = [frame for frame in frames if PACKAGE not in Path(frame.filename).parents]
-    own = [frame for frame in outside if _is_own(Path(frame.filename))]
-    chosen = (own or outside)[-1:]
-    return "".join(f" in {frame.filename}, line {frame.lineno}" for frame in chosen)
-
-
-def _is_own(file: Path) -> bool:
-    return INSTALLED.isdisjoint(file.parts) and not file.is_relative_to(get_path("stdlib"))
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return "it tried to end the process"
-    return " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
+    return OwnPolicy(spec.target, made_of(spec.target, spec.options, POLICY))
 
 
 def _plans(policy: object) -> bool:

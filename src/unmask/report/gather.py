@@ -34,7 +34,7 @@ from unmask.report.document import AttemptSpan, Document, ExperimentPart, TableL
 from unmask.spec.recipe import Gained, SuccessSpec
 from unmask.spec.sweep import task_label
 from unmask.store import Attempt, RunFolder, Store
-from unmask.store.experiments import Experiment, Member, read_experiment
+from unmask.store.experiments import Experiment, Member, experiment_of
 from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
@@ -68,9 +68,7 @@ def task_parts(store: Store, name: str) -> list[TaskPart]:
 
 def _own(store: Store, name: str) -> ExperimentPart:
     table = experiment_table(store, name)
-    written = read_experiment(store, name)
-    if written is None:
-        raise UnmaskError(f"There is no experiment {name!r} in {store.root}.")
+    written = experiment_of(store, name)
     recipe = planned_recipe(written)
     return _part(
         table,

@@ -1,35 +1,41 @@
 """How a request is decoded: plain, validated data that is part of a result's identity."""
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.spec.build import within
+from unmask.spec.family import Family
+from unmask.spec.rule import AnyRuleSpec, ThresholdSpec, check_threshold
 
 MOST_TOKENS, LARGEST_BLOCK, LARGEST_SEED, MOST_STOPS = 1_000_000, 4096, (1 << 63) - 1, 1000
 
 
 class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the block-diffusion decoder; the defaults are those the published speeds were taken with."""
+    """Settings of the decoder. None stands for what the family of the checkpoint, or the checkpoint itself, says."""
 
-    later: ClassVar[tuple[str, ...]] = ()
+    later: ClassVar[tuple[str, ...]] = ("rule",)
     """Settings that came after version 0.2: at their default they stay out of identities, so that ids stay."""
 
     max_new_tokens: int = 512
     """Upper bound of returned tokens; what is returned is the beginning of the unlimited decoding."""
 
-    threshold: float = 0.9
-    """A masked position is unmasked when its confidence is strictly greater; 1 gives one token a step."""
+    threshold: float | None = None
+    """Short for the rule `threshold`: a masked position is unmasked when its confidence is strictly greater."""
 
-    sub_block_size: int = 8
+    rule: AnyRuleSpec | None = None
+    """The unmasking rule: which predictions a denoising step makes known."""
+
+    sub_block_size: int | None = None
     """Positions that compete in one denoising step; must divide the block size."""
 
     block_size: int | None = None
-    """Positions of a block; None takes the checkpoint's."""
+    """Positions of a block."""
 
-    block_cache: bool = True
+    block_cache: bool | None = None
     """Whether later steps of a sub-block feed that sub-block only, on the keys of the last full-block step."""
 
     temperature: float = 0.0
@@ -50,8 +56,10 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         """Refuse values that no decoding could honour."""
         within("max_new_tokens", self.max_new_tokens, 1, MOST_TOKENS)
-        if not 0 < self.threshold <= 1:
-            raise UnmaskError(f"threshold is {self.threshold}; it must lie in (0, 1].")
+        if self.threshold is not None:
+            check_threshold(self.threshold)
+            if self.rule is not None:
+                raise UnmaskError("threshold is short for a rule, and rule names one as well; leave one out.")
         within("sub_block_size", self.sub_block_size, 1, LARGEST_BLOCK)
         within("block_size", self.block_size, 1, LARGEST_BLOCK)
         within("seed", self.seed, 0, LARGEST_SEED)
@@ -66,22 +74,68 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if "" in self.stop_strings:
             raise UnmaskError("A stop string is empty; leave it out or give at least one character.")
 
-    def resolved(self, checkpoint_block_size: int | None) -> "DecodeSpec":
-        """The same settings with those that are left to the checkpoint filled in, as an identity holds them."""
-        if self.block_size is None and checkpoint_block_size is None:
-            return self
-        return msgspec.structs.replace(self, block_size=self.resolved_block_size(checkpoint_block_size))
-
-    def resolved_block_size(self, checkpoint_block_size: int | None) -> int:
-        """Return the block size in force, or say why there is none that fits."""
-        size = self.block_size or checkpoint_block_size
-        if size is None:
+    def resolved(self, family: Family, checkpoint_block_size: int | None) -> "ResolvedSpec":
+        """The same settings as an identity holds them: what is left to family and checkpoint is filled in."""
+        size = self._block_size_in(family, checkpoint_block_size)
+        sub_block_size = self.sub_block_size or family.sub_block_size or size
+        if size % sub_block_size:
             raise UnmaskError(
-                "The checkpoint's config.json has no bd_size; give block_size in the decode settings."
-            )
-        if size % self.sub_block_size:
-            raise UnmaskError(
-                f"The block size {size} is not a multiple of sub_block_size {self.sub_block_size}; "
+                f"The block size {size} is not a multiple of sub_block_size {sub_block_size}; "
                 "choose a sub-block that divides the block."
             )
+        if self.block_cache and "dual" not in family.caches:
+            raise UnmaskError(
+                f"Models of the family {family.name} have no block cache; leave block_cache out."
+            )
+        rule = self._rule_in(family)
+        threshold = rule.threshold if isinstance(rule, ThresholdSpec) and rule.steps is None else None
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__struct_fields__}
+        values |= {
+            "threshold": threshold,
+            "rule": rule if threshold is None else None,
+            "sub_block_size": sub_block_size,
+            "block_size": size,
+            "block_cache": family.caches[0] == "dual" if self.block_cache is None else self.block_cache,
+        }
+        return ResolvedSpec(**values)
+
+    def _block_size_in(self, family: Family, checkpoint_block_size: int | None) -> int:
+        if family.block_field is None and self.block_size not in (None, family.block_size):
+            raise UnmaskError(
+                f"block_size is {self.block_size}, but models of the family {family.name} have blocks of "
+                f"{family.block_size}; leave it out."
+            )
+        size = self.block_size or checkpoint_block_size or family.block_size
+        if size is None:
+            raise UnmaskError(
+                f"The checkpoint's config.json has no {family.block_field}; give block_size in the decode settings."
+            )
         return size
+
+    def _rule_in(self, family: Family) -> AnyRuleSpec:
+        given = self.rule if self.threshold is None else ThresholdSpec(threshold=self.threshold)
+        if not family.has_mask and given not in (None, family.rule):
+            raise UnmaskError(
+                f"Models of the family {family.name} predict one token at a time, so no unmasking rule can serve "
+                "them; leave threshold and rule out."
+            )
+        return given or family.rule
+
+
+class ResolvedSpec(DecodeSpec, frozen=True, kw_only=True):
+    """Decode settings that leave nothing to the checkpoint. A plain threshold is written short."""
+
+    sub_block_size: int
+    block_size: int
+    block_cache: bool
+
+    @property
+    def unmasking(self) -> AnyRuleSpec:
+        """The rule, written out."""
+        return self.rule or ThresholdSpec(threshold=self.threshold or 1.0)
+
+
+def joined(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Decode settings with others put over them; a rule, or a threshold that is short for one, replaces either."""
+    replaced = {"threshold", "rule"} if {"threshold", "rule"} & over.keys() else set()
+    return {name: value for name, value in settings.items() if name not in replaced} | dict(over)

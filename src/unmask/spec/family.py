@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from unmask.spec.rule import AnyRuleSpec, SequentialSpec, ThresholdSpec
+
 CacheName = Literal["dual", "none"]
 """`dual`: within a block, later steps feed the sub-block only, on the keys of the last full-block step."""
 
@@ -26,8 +28,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Positions of a block where config.json names none; None: it must name them."""
     sub_block_size: int | None
     """Positions that compete in one denoising step; None: all of the block."""
+    rule: AnyRuleSpec
+    """The unmasking rule."""
     has_mask: bool = True
-    """Whether unknown positions are fed as a mask token; otherwise the models have none."""
+    """Whether unknown positions are fed as a mask token; otherwise there is never more than one token to predict."""
 
 
 FAST_DLLM_V2 = Family(
@@ -37,6 +41,7 @@ FAST_DLLM_V2 = Family(
     block_field="bd_size",
     block_size=None,
     sub_block_size=8,
+    rule=ThresholdSpec(threshold=0.9),
 )
 SDAR = Family(
     name="sdar",
@@ -45,6 +50,7 @@ SDAR = Family(
     block_field="block_size",
     block_size=4,
     sub_block_size=None,
+    rule=ThresholdSpec(threshold=0.85),
 )
 AUTOREGRESSIVE = Family(
     name="autoregressive",
@@ -53,6 +59,7 @@ AUTOREGRESSIVE = Family(
     block_field=None,
     block_size=1,
     sub_block_size=None,
+    rule=SequentialSpec(n=1),
     has_mask=False,
 )
 FAMILIES = {family.name: family for family in (FAST_DLLM_V2, SDAR, AUTOREGRESSIVE)}

@@ -12,7 +12,9 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.reading import MOST_TEXT, is_inside, parse_json, read_plain
-from unmask.spec.build import build_named, within
+from unmask.spec.build import build_named, shown, within
+from unmask.spec.decode import DecodeSpec, ResolvedSpec
+from unmask.spec.family import FAMILIES, FAST_DLLM_V2
 
 LARGEST_NUMBER, MOST_LAYERS = 1 << 24, 1024
 
@@ -30,6 +32,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The architecture's numbers that costs depend on."""
     block_size: int | None = None
     """The checkpoint's own."""
+    family: str = FAST_DLLM_V2.name
+    """The family of its models."""
     mask_token_id: int | None = None
     """The checkpoint's own, as its config or its tokenizer names it."""
     datasets: dict[str, str] = {}
@@ -59,6 +63,14 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for name, number in numbers.items():
             within(f"The lock's {name}", number, 1, LARGEST_NUMBER)
         within("The lock's layers", self.shape.get("layers"), 1, MOST_LAYERS)
+        if self.family not in FAMILIES:
+            raise UnmaskError(
+                f"The lock's family is {shown(self.family)}; this version knows {', '.join(FAMILIES)}."
+            )
+
+    def decoded(self, decode: DecodeSpec) -> ResolvedSpec:
+        """Decode settings with everything filled in that they leave to the checkpoint."""
+        return decode.resolved(FAMILIES[self.family], self.block_size)
 
     @property
     def weights(self) -> str:
@@ -76,6 +88,7 @@ class Outline(Lock, frozen=True, kw_only=True):
         model: str,
         shape: dict[str, int],
         block_size: int | None,
+        family: str,
         members: dict[str, tuple[str, ...]],
         sizes: dict[str, int],
     ) -> "Outline":
@@ -85,6 +98,7 @@ class Outline(Lock, frozen=True, kw_only=True):
             model=model,
             shape=shape,
             block_size=block_size,
+            family=family,
             members=members,
             sizes=sizes,
             tasks=unknown,

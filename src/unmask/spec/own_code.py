@@ -1,57 +1,154 @@
-"""What identifies the code of a class that a user wrote: it is part of a run's identity, as the weights are.
+"""Classes that a user wrote: what identifies their code, how they are made, and what an error of theirs says.
 
-Code of one's own is known by the hash of its source file, so that an edit makes a new run. Code of an installed
-package is known by the package's version. Modules that the file imports in turn are not looked at.
+Their code is part of a run's identity, as the weights are. Code of one's own is known by the hash of its source file,
+so that an edit makes a new run. Code of an installed package is known by the package's version. Modules that the file
+imports in turn are not looked at.
 """
 
 import hashlib
 import importlib.util
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
 from pathlib import Path
+from sysconfig import get_path
+from traceback import extract_tb
+from typing import Any, NoReturn
 
 from unmask.errors import UnmaskError
 from unmask.reading import read_plain
 
-ENTRY_POINTS = "unmask.policies"
 INSTALLED = {"site-packages", "dist-packages"}
+PACKAGE = Path(__file__).parents[1]
+LONGEST_REASON = 300
+LEAVE = os._exit
+TARGET = re.compile(r"[A-Za-z_][\w-]{0,99}(\.[A-Za-z_][\w-]{0,99}){0,9}(:[A-Za-z_]\w{0,99})?", re.ASCII)
+"""What may be the place of a class: `package.module:Class`, or the name of an entry point."""
 
 
-def own_code(target: str) -> str:
+@dataclass(frozen=True, slots=True)
+class OwnKind:
+    """What a class is to be."""
+
+    noun: str
+    entry_points: str
+    """The group of entry points under which installed packages name such classes."""
+    method: str
+    """What is called, always with a view."""
+
+
+POLICY = OwnKind("policy", "unmask.policies", "plan")
+RULE = OwnKind("rule", "unmask.rules", "choose")
+
+
+def own_code(target: str, kind: OwnKind = POLICY) -> str:
     """The code behind `package.module:Class` or the name of an entry point, in a few words."""
-    module = _module_of(target)
-    source = _source_of(module, target)
+    module = target.partition(":")[0] if ":" in target else _installed(target, kind).module
+    source = _source_of(module, target, kind)
     if INSTALLED.isdisjoint(source.parts):
         return f"sha256:{hashlib.sha256(read_plain(source)).hexdigest()}"
     (distribution, *_) = packages_distributions()[module.partition(".")[0]]
     return f"{distribution} {version(distribution)}"
 
 
-def _module_of(target: str) -> str:
-    return target.partition(":")[0] if ":" in target else installed_policy(target).module
+def made_of(target: str, options: Mapping[str, Any], kind: OwnKind) -> Any:
+    """Import a class and make an object of it."""
+    own_class = _imported(target, kind)
+    # Anything else that can be called might do something at once, and a recipe may come from anybody.
+    if not isinstance(own_class, type) or not callable(getattr(own_class, kind.method, None)):
+        raise UnmaskError(f"{target} is no {kind.noun}: it is no class with a method {kind.method}(view).")
+    with guarded(target, kind):
+        try:
+            return own_class(**options)
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise
+            raise UnmaskError(f"The {kind.noun} {target} cannot be made with its options: {error}.") from None
 
 
-def installed_policy(name: str) -> EntryPoint:
+@contextmanager
+def guarded(target: str, kind: OwnKind) -> Iterator[None]:
+    """One sentence for whatever the user's code does instead of what it should, an attempt to end the process too."""
+    process = os.getpid()
+
+    def refuse(code: int) -> NoReturn:
+        if os.getpid() != process:  # a process that the code has forked may end as it likes
+            LEAVE(code)
+        raise SystemExit(code)
+
+    os._exit = refuse  # type: ignore[assignment]
+    try:
+        yield
+    except (UnmaskError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UnmaskError(
+            f"The {kind.noun} {target} failed{_place(error)} ({_reason(error)}); mend it."
+        ) from error
+    finally:
+        os._exit = LEAVE
+
+
+def _imported(target: str, kind: OwnKind) -> Any:
+    module_name, _, attribute = target.partition(":")
+    with guarded(target, kind):
+        try:
+            if not attribute:
+                return _installed(target, kind).load()
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise UnmaskError(f"The {kind.noun} {target} cannot be imported: {error}.") from None
+    if not hasattr(module, attribute):
+        raise UnmaskError(f"The {kind.noun} {target} cannot be imported: {module_name} has no {attribute}.")
+    return getattr(module, attribute)
+
+
+def _installed(name: str, kind: OwnKind) -> EntryPoint:
     """The entry point that an installed package gives this name."""
-    named = entry_points(group=ENTRY_POINTS, name=name)
+    named = entry_points(group=kind.entry_points, name=name)
     if not named:
         raise UnmaskError(
-            f"No installed policy is called {name!r}; install its package or write package.module:Class."
+            f"No installed {kind.noun} is called {name!r}; install its package or write package.module:Class."
         )
     return next(iter(named))
 
 
-def _source_of(module: str, target: str) -> Path:
+def _source_of(module: str, target: str, kind: OwnKind) -> Path:
     try:
         origin = importlib.util.find_spec(module)
     except Exception as error:  # the packages around the module are imported, and may fail with anything
-        raise _missing(target, str(error) or type(error).__name__) from None
+        raise _missing(target, kind, str(error) or type(error).__name__) from None
     if origin is None or origin.origin is None or not Path(origin.origin).is_file():
-        raise _missing(target, f"there is no module {module}")
+        raise _missing(target, kind, f"there is no module {module}")
     return Path(origin.origin)
 
 
-def _missing(target: str, reason: str) -> UnmaskError:
+def _missing(target: str, kind: OwnKind, reason: str) -> UnmaskError:
     return UnmaskError(
-        f"The code of the policy {target} cannot be found ({reason}), and a run's identity depends on it; put its "
+        f"The code of the {kind.noun} {target} cannot be found ({reason}), and a run's identity depends on it; put its "
         "folder on PYTHONPATH."
     )
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's file that an error comes from."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" in {error.filename}, line {error.lineno}"
+    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
+    outside = [frame for frame in frames if PACKAGE not in Path(frame.filename).parents]
+    own = [frame for frame in outside if _is_own(Path(frame.filename))]
+    chosen = (own or outside)[-1:]
+    return "".join(f" in {frame.filename}, line {frame.lineno}" for frame in chosen)
+
+
+def _is_own(file: Path) -> bool:
+    return INSTALLED.isdisjoint(file.parts) and not file.is_relative_to(get_path("stdlib"))
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return "it tried to end the process"
+    return " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]

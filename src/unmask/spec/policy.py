@@ -7,7 +7,6 @@ heading in docs/policies.md.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,13 +16,12 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.reading import read_plain
 from unmask.spec.build import shown, within
-from unmask.spec.own_code import own_code
+from unmask.spec.own_code import TARGET, own_code
 
 UnitName = Literal["output", "residual", "attention", "mlp"]
 BranchName = Literal["residual", "attention", "mlp"]
 StepName = Literal["sub", "block"]
 MOST_STEPS, MOST_LAYERS = 1_000_000, 1024
-TARGET = re.compile(r"[A-Za-z_][\w-]{0,99}(\.[A-Za-z_][\w-]{0,99}){0,9}(:[A-Za-z_]\w{0,99})?", re.ASCII)
 
 
 class PolicySpec(

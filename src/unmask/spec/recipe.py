@@ -18,7 +18,7 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.reading import parse_toml, read_plain_text
 from unmask.spec.build import build_named, shown
-from unmask.spec.decode import DecodeSpec
+from unmask.spec.decode import DecodeSpec, joined
 from unmask.spec.policy import AnyPolicySpec
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -118,7 +118,7 @@ class GridSpec(Part, frozen=True, kw_only=True):
     name: str
     """A template of the axes' fields: `k{k}_{layers}`."""
     axes: dict[str, tuple[Any, ...]]
-    """Values of fields of the policy, or of decode settings: `decode.threshold`."""
+    """Values of fields of the policy, or of decode settings: `decode.threshold`, `decode.rule`."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
     decode: dict[str, Any] = {}
 
@@ -334,7 +334,7 @@ class Recipe(Part, frozen=True, kw_only=True):
 
     def decode_of(self, configuration: ConfigurationSpec) -> DecodeSpec:
         """The decode settings of one configuration."""
-        settings = {**self.decode, **configuration.decode}
+        settings = joined(self.decode, configuration.decode)
         return build_named(DecodeSpec, settings, f"configuration {configuration.name}, decode")
 
     @property
@@ -398,7 +398,7 @@ def _multiplied(grid: GridSpec) -> list[ConfigurationSpec]:
             ConfigurationSpec(
                 name=_named(grid.name, policy | decode),
                 policy=grid.policy | policy,
-                decode=grid.decode | decode,
+                decode=joined(grid.decode, decode),
             )
         )
     return configurations
@@ -409,11 +409,16 @@ def _named(template: str, fields: dict[str, Any]) -> str:
         for _, field, form, _ in Formatter().parse(template):
             if field is not None and (field not in fields or not FIELD_FORM.fullmatch(form or "")):
                 raise ValueError(f"{{{field}{':' if form else ''}{shown(form)[1:-1]}}}")
-        return template.format(**fields)
+        return template.format(**{field: _in_a_name(value) for field, value in fields.items()})
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UnmaskError(
             f"The grid's name {shown(template)} cannot be filled in ({error}); it may use {', '.join(fields)}."
         ) from None
+
+
+def _in_a_name(value: Any) -> Any:
+    """A value as a grid's name shows it: a table, such as that of a rule, by its values."""
+    return "_".join(map(str, value.values())) if isinstance(value, dict) else value
 
 
 def recipe_file(path: Path) -> Path:

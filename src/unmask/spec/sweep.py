@@ -68,8 +68,7 @@ def sweep_of(
     for task in recipe.tasks:
         if task.name not in wanted:
             continue
-        rows = limit if limit is not None else task.limit
-        check_limit(task.name, rows, lock)
+        rows = _limit_in_force(task.name, limit if limit is not None else task.limit, lock)
         for configuration in expanded:
             if configuration.name in names:
                 identity = identity_of(recipe, lock, task, rows, [configuration])
@@ -78,7 +77,7 @@ def sweep_of(
         if timing.task in wanted and not patterns:
             prompts = min(timing.prompts, limit or timing.prompts)
             task = next(task for task in recipe.tasks if task.name == timing.task)
-            check_limit(task.name, prompts, lock)
+            _check_prompts(task.name, prompts, lock)
             identity = identity_of(recipe, lock, task, prompts, _timed(recipe, timing), timing)
             planned.append(PlannedRun("timing", timing.name, timing.task, prompts, identity))
     return planned
@@ -140,12 +139,13 @@ def identity_of(
 
 
 def _settings(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> dict[str, Any]:
-    policy = recipe.policy_of(configuration)
+    policy, decode = recipe.policy_of(configuration), lock.decoded(recipe.decode_of(configuration))
     return {
-        "decode": frozen(recipe.decode_of(configuration).resolved(lock.block_size)),
+        "decode": frozen(decode),
         "generation": generation_arguments(recipe.decode | configuration.decode),
         "policy": frozen(policy),
         **policy.depends_on(),
+        **(decode.rule.depends_on() if decode.rule else {}),
     }
 
 
@@ -227,16 +227,22 @@ def generation_arguments(decode: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def check_limit(task: str, limit: int | None, lock: Lock) -> None:
-    """Refuse more rows than the task has."""
+def _limit_in_force(task: str, limit: int | None, lock: Lock) -> int | None:
+    """None for a limit that leaves no row out: it asks what the full run asks."""
+    sizes = [lock.sizes[name] for name in lock.members.get(task, ())]
+    return None if limit is None or (sizes and limit >= max(sizes)) else limit
+
+
+def _check_prompts(task: str, prompts: int, lock: Lock) -> None:
+    """Refuse more prompts of a timing run than the task has rows."""
     members = lock.members.get(task, ())
-    if limit is None or not members:
+    if not members:
         return
     largest = max(members, key=lock.sizes.__getitem__)
-    if not 1 <= limit <= lock.sizes[largest]:
+    if prompts > lock.sizes[largest]:
         raise UnmaskError(
-            f"The limit of {task} is {limit} but {largest} has {lock.sizes[largest]} rows; give 1 to that many, or "
-            "leave it out for all."
+            f"The timing of {task} asks {prompts} prompts but {largest} has {lock.sizes[largest]} rows; ask at most "
+            "that many."
         )
 
 

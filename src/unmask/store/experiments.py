@@ -132,6 +132,17 @@ def read_experiment(store: Store, name: str) -> Experiment | None:
     return read_struct(_file(store, name), Experiment, mend)
 
 
+def experiment_of(store: Store, name: str) -> Experiment:
+    """An experiment by its name, or one sentence on what there is."""
+    experiment = read_experiment(store, name)
+    if experiment is not None:
+        return experiment
+    if (store.root / "foreign" / name / "records.json").is_file():
+        raise UnmaskError(f"{name} is an import, no experiment; write --foreign {name}.")
+    known = ", ".join(experiment_names(store)) or "none"
+    raise UnmaskError(f"There is no experiment {name} in {store.root}; there are {known}.")
+
+
 def experiment_names(store: Store) -> list[str]:
     """Names of all experiments."""
     names = (file.parent.name for file in (store.root / "experiments").glob("*/experiment.json"))

@@ -43,6 +43,7 @@ COLUMNS: dict[str, type] = {
     "answers_sha256": str,
     "reuse_generation": float,
     "reuse_scoring": float,
+    "sandbox": str,
     "tokens_per_second": float,
     "requests_per_second": float,
     "speedup": float,
@@ -172,6 +173,7 @@ def _accuracy_row(item: Labelled) -> dict[str, Any]:
         "answers_sha256": answers.sha256,
         "reuse_generation": fractions.get("generation"),
         "reuse_scoring": fractions.get("scoring"),
+        "sandbox": record.sandbox,
         "policy": _json(record.policy),
         "decode": _json(record.decode),
     }

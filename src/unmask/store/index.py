@@ -26,7 +26,7 @@ from unmask.store.result import (
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
-SCHEMA = 2
+SCHEMA = 3
 """Raised when records change their layout: older indexes are then made anew."""
 MOST_INDEX = 1 << 30
 """Bytes of an index that is read; a larger one would be that of a million runs."""
@@ -67,6 +67,7 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     answers: Answers = Answers()
     effect: dict[str, IndexedEffect] = {}
     """By path: generation, scoring."""
+    sandbox: str | None = None
     control: str | None = None
     timings: dict[str, IndexedTiming] = {}
     """By configuration; empty for accuracy runs."""
@@ -207,6 +208,7 @@ def index_record(folder: str, result: AnyResult, retraction: str | None = None) 
             path: IndexedEffect(reuse_fraction=effect.reuse_fraction, inactive=effect.inactive)
             for path, effect in result.effect.items()
         },
+        sandbox=result.sandbox or None,
         **shared,
     )
 

@@ -6,7 +6,7 @@ Knows the files of a run. How a run is executed, and whether one is under way, i
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -161,11 +161,11 @@ class RunFolder:
             raise UnmaskError(f"{self.name} was retracted before; its reason is in retracted.json.")
 
     def take_back_retraction(self) -> None:
-        """Let the result count again."""
-        try:
-            (self.folder / "retracted.json").unlink()
-        except FileNotFoundError:
-            raise UnmaskError(f"{self.name} is not retracted, so there is nothing to take back.") from None
+        """Let the result count again; the retraction and its reason are kept under `previous`."""
+        file = self.folder / "retracted.json"
+        if not file.exists():
+            raise UnmaskError(f"{self.name} is not retracted, so there is nothing to take back.")
+        self._move([file.name])
 
     def retraction(self) -> Retraction | None:
         """Reason and time of a retraction; a damaged one still retracts."""
@@ -255,23 +255,25 @@ class RunFolder:
         present = [name for name in RESULT_FILES if (self.folder / name).exists()]
         if not present:
             return None
-        place = _numbered(self.folder / "previous")
-        try:
-            for name in present:
-                (self.folder / name).rename(place / name)
-        except OSError as error:
-            raise UnmaskError(f"{self.folder} cannot be changed ({error.strerror}).") from error
-        sync_folder(self.folder)
-        return place
+        return self._move(present)
 
     def put_damaged_away(self) -> None:
         """Move a result that cannot be read out of the way; the answers stay, so the next one is soon made."""
         try:
             self.result()
         except UnmaskError:
-            place = _numbered(self.folder / "previous")
-            (self.folder / "result.json").rename(place / "result.json")
-            sync_folder(self.folder)
+            self._move(["result.json"])
+
+    def _move(self, names: Iterable[str]) -> Path:
+        """Move files to a new folder under `previous`."""
+        place = _numbered(self.folder / "previous")
+        try:
+            for name in names:
+                (self.folder / name).rename(place / name)
+        except OSError as error:
+            raise UnmaskError(f"{self.folder} cannot be changed ({error.strerror}).") from error
+        sync_folder(self.folder)
+        return place
 
     def remove(self) -> None:
         """Delete the run with everything in it; a reader never meets half of it."""

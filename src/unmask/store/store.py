@@ -83,6 +83,10 @@ class Store:
         """The run with this identity, whether or not it exists; nothing is written."""
         return RunFolder(self.runs_folder / folder_name(identity))
 
+    def is_done(self, folder: str) -> bool:
+        """Whether the run in a folder of this name has a result."""
+        return (self.runs_folder / folder / "result.json").exists()
+
     def open(self, name: str | Path) -> RunFolder:
         """The run with this id, folder or name, or the only one that begins so."""
         folder = Path(name)
