@@ -244,7 +244,9 @@ def edits(draw: st.DrawFn, path: str, content: bytes) -> Edit:
     how = draw(st.sampled_from(["values"] * 12 + ["bytes"] * 5 + ["special"]))
     if how == "special":
         return Edit(path, draw(st.sampled_from(SPECIAL)))
-    if how == "values" and path.endswith(".json"):
+    if not content:
+        how = "bytes"
+    if how == "values" and path.endswith((".json", ".lock")):
         return Edit(path, content=as_json(draw(changes(json.loads(content)))))
     if how == "values" and path.endswith(".jsonl"):
         lines = content.splitlines()

@@ -19,7 +19,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "cli")]
 
 from cli_cases import RECIPE as MODEL  # noqa: E402
 from cli_cases import TEMPLATE, write_tokenizer  # noqa: E402
-from planted import folder_of, plant, plant_stopped  # noqa: E402
+from planted import plant, plant_stopped, runs_of  # noqa: E402
 
 from checkpoints import GOLDEN  # noqa: E402
 from recipe_cases import lock_for  # noqa: E402
@@ -27,8 +27,9 @@ from unmask.evaluation.catalogue import metric_of  # noqa: E402
 from unmask.model.synthetic import write_checkpoint  # noqa: E402
 from unmask.spec.lock import as_text  # noqa: E402
 from unmask.spec.recipe import read_recipe  # noqa: E402
+from unmask.spec.sweep import sweep_of  # noqa: E402
 from unmask.store import Store  # noqa: E402
-from unmask.store.experiments import append_jobs  # noqa: E402
+from unmask.store.experiments import Member, write_experiment  # noqa: E402
 from unmask.store.foreign import import_tree  # noqa: E402
 
 RECIPE: dict[str, Any] = {
@@ -89,7 +90,7 @@ RECIPE: dict[str, Any] = {
             "policy": {
                 "kind": "combine",
                 "rows": {"kind": "trim", "keep": 0.5},
-                "layers": {"kind": "layer_reuse", "k": 2, "layers": "first"},
+                "layers": {"kind": "layer_reuse", "k": 2, "layers": "last"},
             },
         },
         {"name": "mine", "policy": {"kind": "custom", "target": "good_policy:Mine", "options": {"a": 1}}},
@@ -192,7 +193,7 @@ def build(world: Path) -> None:
 def _write_small(folder: Path) -> None:
     lines = [{"prompt": "2+2="}, {"id": "b", "prompt": [1, 2, 3], "max_new_tokens": 4, "seed": 2}]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "policy.toml").write_bytes(as_toml({"kind": "trim", "keep": 0.25}))
+    (folder / "policy.toml").write_bytes(as_toml({"kind": "trim", "keep": 0.25, "probe_layer": 1}))
     (folder / "policy.json").write_text(json.dumps({"kind": "layer_reuse", "k": 2, "layers": [1]}))
     (folder / "decode.toml").write_bytes(as_toml({"max_new_tokens": 8, "threshold": 0.9}))
     (folder / "decode.json").write_text(
@@ -225,17 +226,33 @@ def _write_store(store: Store, recipe: Path) -> None:
     """The store that the expected texts are made of, and beside it runs in every state."""
     shutil.copytree(TESTS / "reference" / "store", store.root)
     done = plant(store, recipe, "k1_first_0.5", "k2_first_0.5", "t0.7", "timing")
+    planned = runs_of(recipe)
     done[1].retract("the GPU was shared")
-    plant_stopped(store.run(folder_of(store, recipe, "k1_last_0.5").identity), "one line\n")
-    failed = store.run(folder_of(store, recipe, "k2_last_0.5").identity)
+    plant_stopped(store.run(planned["k1_last_0.5"].identity), "one line\n")
+    failed = store.run(planned["k2_last_0.5"].identity)
     failed.new_attempt().fail("The disk is full.")
-    append_jobs(store, "planted", [{"job": "12_3", "run": failed.id}])
+    spec, text = read_recipe(recipe), (recipe / "recipe.toml").read_text()
+    members = [
+        Member(
+            configuration=run.configuration,
+            task=run.task,
+            limit=run.limit,
+            id=store.find(run.identity).id,
+            folder=store.find(run.identity).name,
+            kind=run.kind,
+        )
+        for run in sweep_of(spec, lock_for(spec))
+    ]
+    write_experiment(store, "planted", recipe / "recipe.toml", text, members, spec.control)
+    jobs = store.root / "experiments" / "planted" / "jobs"
+    jobs.mkdir()
+    (jobs / "000001-0a1b2c3d.jsonl").write_text(json.dumps({"job": "12_3", "run": failed.id}) + "\n")
 
 
 def place_case(case: Case, world: Path, folder: Path) -> None:
     """A copy of the world for one case, with its edits."""
     for name in case.parts:
-        shutil.copytree(world / name, folder / name)
+        shutil.copytree(world / name, folder / name, copy_function=os.link)
     (folder / "out").mkdir()
     for edit in case.edits:
         _apply(edit, folder / edit.path)
@@ -269,6 +286,6 @@ def files_of(world: Path, part: str) -> dict[str, bytes]:
     """Every file of a part, by its path in the world."""
     return {
         file.relative_to(world).as_posix(): file.read_bytes()
-        for file in sorted((world / part).rglob("*"))
+        for file in sorted([world / part, *(world / part).rglob("*")])
         if file.is_file()
     }

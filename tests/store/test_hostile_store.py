@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.lab import cancel, status
 from unmask.launch.processes import start_worker
 from unmask.store import Store
-from unmask.store.experiments import Member, experiment_names, read_experiment, write_experiment
+from unmask.store.experiments import Member, experiment_names, read_experiment, read_jobs, write_experiment
 from unmask.store.export import Labelled, to_csv
 from unmask.store.files import exclusive, open_to_append
 from unmask.store.foreign import imports
@@ -116,6 +116,17 @@ def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path:
     for ask in (lambda: status("mine", store=store), lambda: cancel("mine", store=store)):
         with pytest.raises(UnmaskError):
             ask()
+
+
+@pytest.mark.parametrize("field", ["job", "name", "run", "task"])
+@pytest.mark.parametrize("word", ["--user=root", "-u", "../../../../etc/passwd", "1\n2", ["x"], ""])
+def test_a_job_on_record_is_no_option_and_no_path(store: Store, field: str, word: object) -> None:
+    folder = store.root / "experiments" / "mine" / "jobs"
+    folder.mkdir(parents=True)
+    good = {"job": "12_3", "run": "0123456789abcdef"}
+    lines = [{**good, field: word}, {**good, "name": "mine-0a1b2c3d", "task": 3}]
+    (folder / "000001-0a1b2c3d.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert list(read_jobs(store, "mine")) == lines[1:]
 
 
 def test_folders_that_nobody_can_have_made_are_passed_over(store: Store) -> None:
