@@ -151,11 +151,9 @@ def _written(folder: Path) -> Snapshot:
 
 
 def _changed_wrongly(ran: Ran, folder: Path, before: Snapshot) -> list[str]:
-    after = _written(folder)
+    after, marks = _written(folder), set(before.values())
     new = [
-        file
-        for file, mark in after.items()
-        if before.get(file) != mark and file.is_file() and not file.is_symlink()
+        file for file, mark in after.items() if mark not in marks and file.is_file() and not file.is_symlink()
     ]
     wrong = [
         f"left unfinished: {file.relative_to(folder)}" for file in after if UNFINISHED.fullmatch(file.name)

@@ -142,17 +142,20 @@ def _spoils_of(
 ) -> st.SearchStrategy[Case]:
     """One or two files of a part of the world made bad, before one of these commands."""
     files = files_of(world, part)
+    # A file is drawn by its name first, so that rare kinds of files come up as well.
+    names = [name for name in sorted({Path(path).name for path in files}) for _ in range(OFTEN.get(name, 1))]
 
     @st.composite
     def spoils(draw: st.DrawFn) -> Case:
-        # A field of many files is drawn by its kind of file first, so that rare kinds come up as well.
-        names = sorted({Path(name).name for name in files})
         chosen = []
         for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
             name = draw(st.sampled_from(names))
             path = draw(st.sampled_from([path for path in files if Path(path).name == name]))
             chosen.append(draw(edits(path, files[path])))
-        return Case(draw(st.sampled_from(on)), tuple(chosen), parts)
+        spoiled_runs = [Path(edit.path).parts[2] for edit in chosen if edit.path.startswith("results/runs/")]
+        run = spoiled_runs[0] if spoiled_runs else "unmask_arith-trim"
+        words = draw(st.sampled_from(on))
+        return Case(tuple(word.replace("{run}", run) for word in words), tuple(chosen), parts)
 
     return spoils()
 
@@ -175,22 +178,17 @@ ON_STORES = [
 ]
 
 
-def _on_store(files: dict[str, bytes]) -> list[tuple[str, ...]]:
-    runs = sorted({Path(path).parts[2] for path in files if path.startswith("results/runs/")})
-    singles = [
-        words
-        for run in runs
-        for words in (
-            ("logs", run),
-            ("compare", runs[0], run),
-            ("retract", run, "--reason", "wrong"),
-            ("retract", run, "--undo"),
-            ("rm", run, "--yes"),
-            ("cancel", run),
-            ("run-one", f"results/runs/{run}", "--keep-output"),
-        )
-    ]
-    return singles + ON_STORES * max(1, len(singles) // len(ON_STORES))
+ON_RUNS = [
+    ("logs", "{run}"),
+    ("compare", "{run}", "unmask_arith-full"),
+    ("retract", "{run}", "--reason", "wrong"),
+    ("retract", "{run}", "--undo"),
+    ("rm", "{run}", "--yes"),
+    ("cancel", "{run}"),
+    ("run-one", "results/runs/{run}", "--keep-output"),
+]
+OFTEN = {"result.json": 4, "experiment.json": 4, "run.json": 2, "samples.jsonl": 2, "records.json": 2}
+"""Files that most commands read."""
 
 
 IMPORTED = "imported/gsm8k/k1/summary.json"
@@ -317,9 +315,7 @@ KINDS = {
     ),
     "checkpoints": Kind(lambda world: _spoils_of(world, "model", ON_MODELS, ("model",)), 1_400),
     "stores": Kind(
-        lambda world: _spoils_of(
-            world, "results", _on_store(files_of(world, "results")), ("recipe", "results")
-        ),
+        lambda world: _spoils_of(world, "results", [*ON_RUNS, *ON_STORES], ("recipe", "results")),
         2_000,
     ),
     "imports": Kind(lambda _: imports(), 500),

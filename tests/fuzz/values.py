@@ -114,6 +114,17 @@ def part(value: Any, place: tuple[Any, ...]) -> Any:
     return value
 
 
+def _alike(value: Any) -> st.SearchStrategy[Any]:
+    """Values of the same kind, which come further than others."""
+    if isinstance(value, bool):
+        return st.just(not value)
+    if isinstance(value, int | float):
+        return numbers
+    if isinstance(value, str):
+        return st.one_of(texts, st.just(value * 2), st.just(value[:-1]), st.just(f"{value}\n"))
+    return values
+
+
 @st.composite
 def changed(draw: st.DrawFn, value: Any) -> Any:
     """A value with one part replaced, taken away, renamed, doubled, wrapped up or added."""
@@ -123,10 +134,12 @@ def changed(draw: st.DrawFn, value: Any) -> Any:
         return draw(values)
     above, key = part(value, place[:-1]), place[-1]
     how = draw(
-        st.sampled_from(["replace"] * 6 + ["number", "text", "remove", "rename", "repeat", "wrap", "add"])
+        st.sampled_from(["alike"] * 7 + ["replace"] * 4 + ["remove", "rename", "repeat", "wrap", "add"])
     )
-    if how in ("replace", "number", "text"):
-        above[key] = draw({"replace": values, "number": numbers, "text": texts}[how])
+    if how == "alike":
+        above[key] = draw(_alike(above[key]))
+    elif how == "replace":
+        above[key] = draw(values)
     elif how == "remove":
         del above[key]
     elif how == "wrap":
@@ -204,22 +217,24 @@ def as_toml(table: Any) -> bytes:
     if not isinstance(table, dict):
         return as_json(table)
     return "".join(
-        f"{json.dumps(str(key))} = {_inline(value)}\n" for key, value in table.items() if value is not None
-    ).encode()
+        f"{_quoted(str(key))} = {_inline(value)}\n" for key, value in table.items() if value is not None
+    ).encode("utf-8", "surrogatepass")
 
 
 def _inline(value: Any) -> str:
     if isinstance(value, dict):
         return (
-            "{"
-            + ", ".join(f"{json.dumps(str(key))} = {_inline(inner)}" for key, inner in value.items())
-            + "}"
+            "{" + ", ".join(f"{_quoted(str(key))} = {_inline(inner)}" for key, inner in value.items()) + "}"
         )
     if isinstance(value, list):
         return "[" + ", ".join(map(_inline, value)) + "]"
     if isinstance(value, float):
         return str(value)
-    return json.dumps(value)
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 @dataclass(frozen=True)

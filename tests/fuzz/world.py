@@ -131,7 +131,7 @@ RECIPE: dict[str, Any] = {
 }
 """Every field of a recipe, of decode settings and of the policies at least once."""
 POLICY = """\
-from unmask import StepPlan
+from unmask.engine.step_plan import StepPlan
 
 
 class Mine:
