@@ -105,6 +105,18 @@ def test_a_result_names_no_attempt_outside_of_its_run(store: Store, number: str)
         run.result()
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1 << 81])
+def test_a_number_that_nobody_can_have_counted_is_damage(store: Store, number: int) -> None:
+    run = done(store)
+    file = run.folder / "result.json"
+    fields = json.loads(file.read_text())
+    fields["answers"]["tokens"] = number
+    file.write_text(json.dumps(fields))
+    with pytest.raises(UnmaskError, match="is damaged"):
+        run.result()
+    assert "is damaged" in shown(store, "export", "--output", str(store.root / "table.csv"))
+
+
 @pytest.mark.parametrize("folder", OUTSIDE)
 def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path: Path, folder: str) -> None:
     run = done(store)
