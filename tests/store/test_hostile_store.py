@@ -21,7 +21,7 @@ from unmask.store.experiments import Member, experiment_names, read_experiment, 
 from unmask.store.export import Labelled, to_csv
 from unmask.store.files import exclusive, open_to_append
 from unmask.store.foreign import imports
-from unmask.store.index import records
+from unmask.store.index import listing, records
 from unmask.store.run_folder import WorkerSettings
 
 WORDS = "one \x1b[31mred\x1b[0m, a title \x1b]0;mine\x07, \x9b2J, \x08\u202e and \N{NO-BREAK SPACE}a space\n"
@@ -105,7 +105,7 @@ def test_a_result_names_no_attempt_outside_of_its_run(store: Store, number: str)
         run.result()
 
 
-@pytest.mark.parametrize("number", [10**400, -(10**400), 1 << 81])
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1 << 81], ids=["large", "negative", "just"])
 def test_a_number_that_nobody_can_have_counted_is_damage(store: Store, number: int) -> None:
     run = done(store)
     file = run.folder / "result.json"
@@ -114,7 +114,7 @@ def test_a_number_that_nobody_can_have_counted_is_damage(store: Store, number: i
     file.write_text(json.dumps(fields))
     with pytest.raises(UnmaskError, match="is damaged"):
         run.result()
-    assert "is damaged" in shown(store, "export", "--output", str(store.root / "table.csv"))
+    assert "is damaged" in listing(store).damaged[run.name]
 
 
 @pytest.mark.parametrize("folder", OUTSIDE)
