@@ -11,7 +11,6 @@ PLAN = ("plan", "recipe")
 GENERATE = ("generate", "2+2=", "--model", "model", "--max-new-tokens", "8")
 INFO = ("info", "model")
 CHAT = (*GENERATE, "--chat")
-STATUS = ("status", "planted")
 RUN = "results/runs/unmask_arith-full-7223516096480ceb"
 CONFIG: dict[str, Any] = {
     "model_type": "Fast_dLLM_Qwen",
@@ -69,7 +68,6 @@ HANGS = {
     "a pipe as config.json": special("model/config.json", "pipe", GENERATE),
     "a pipe as result.json": special(f"{RUN}/result.json", "pipe", ("check",)),
     "a pipe as recipe": special("recipe/recipe.toml", "pipe", PLAN),
-    "a pipe as progress": special("results/runs/progress", "pipe", STATUS),
     "a million layers": config(num_hidden_layers=10**6),
     "a million layers described": config(INFO, num_hidden_layers=10**6),
     "loops in a chat template": template("{% for i in range(90000) %}" * 2 + "{% endfor %}" * 2),
@@ -140,6 +138,7 @@ KNOWN = [
     Case(
         ("logs", "7223516096480ceb"), (Edit(f"{RUN}/attempts/0001/log.txt", content=b"\x1b]0;title\x07\n"),)
     ),
+    special(f"{RUN}/attempts/0001/progress", "pipe", ("status", "reference")),
     recipe(lambda table: table["resources"].update(parallel=0)),
     recipe(lambda table: table["evaluation"].update(data="../../../../etc")),
 ]

@@ -110,7 +110,8 @@ RECIPE: dict[str, Any] = {
         "task": "unmask_arith",
         "control": "k1_first_0.5",
         "candidates": ["k2_*", "t0.7"],
-        "confirm": {"speedup": 1.2, "drop": 0.05},
+        "by": "speed",
+        "confirm": {"gain": 1.2, "drop": 0.05},
         "reject": {"speedup": 1.0, "drop": 0.3},
     },
     "resources": {
