@@ -39,7 +39,6 @@ RECIPE: dict[str, Any] = {
     "model": {"checkpoint": "embedded", "dtype": "float32", "mask_token_id": 3},
     "decode": {
         "max_new_tokens": 64,
-        "threshold": 0.9,
         "sub_block_size": 8,
         "block_size": 32,
         "block_cache": True,
@@ -72,6 +71,7 @@ RECIPE: dict[str, Any] = {
     ],
     "configurations": [
         {"name": "t0.7", "decode": {"threshold": 0.7}},
+        {"name": "ruled", "decode": {"rule": {"kind": "entropy_bound", "bound": 0.3}}},
         {"name": "trim", "policy": {"kind": "trim", "keep": 0.25, "every": 2, "probe_layer": 1}},
         {"name": "adaptive", "policy": {"kind": "adaptive", "unit": "mlp", "max_drift": 0.1, "cap": 3}},
         {"name": "listed", "policy": {"kind": "layer_reuse", "k": 2, "layers": [1, "3-5"]}},
