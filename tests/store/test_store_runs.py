@@ -1,5 +1,6 @@
 """Runs are found by identity, name or id; attempts never share a number; a result is published once."""
 
+import errno
 import json
 import os
 import sys
@@ -395,3 +396,18 @@ def test_reading_an_attempt_writes_nothing(store: Store) -> None:
     attempt.close()
     assert (attempt.failure(), attempt.reached(), list(attempt.answers())) == (None, None, [])
     assert sorted(entry.name for entry in folder.iterdir()) == before
+
+
+def test_answers_that_cannot_be_read_are_not_taken_for_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.run({"task": "light"})
+    run.new_attempt()
+
+    def refused(_folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(UnmaskError, match=r"attempts cannot be read \(Input/output error\)"):
+        run.answers()
+    assert run.attempts() == []

@@ -167,7 +167,8 @@ class Engine:
         length, size = room_for(sequences)
         workspace = self.workspace(min(batch_size, len(sequences)), length, size)
         workspace.observer = observer
-        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score)
+        tempered = self.config.family.confidence == "tempered"
+        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score, tempered)
         yield from Decoder(workspace, policy, writer, sampler).run(sequences)
 
     def _sequence(self, index: int, request: Request, ids: list[int], spec: ResolvedSpec) -> SequenceState:

@@ -38,6 +38,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """How targets can be scored."""
     has_mask: bool = True
     """Whether unknown positions are fed as a mask token; otherwise there is never more than one token to predict."""
+    confidence: Literal["nucleus", "tempered"] = "nucleus"
+    """At a temperature above 0, the shares that scores are taken of: those within `top_p`, or those before that cut."""
     draws_next: bool = False
     """Whether, at a temperature above 0, the token behind a prefill or commit is drawn like any other."""
 
@@ -68,6 +70,7 @@ SDAR = Family(
     sub_block_size=None,
     rule=ThresholdSpec(threshold=0.85),
     estimators=("chain", "canvas", "onepass"),
+    confidence="tempered",
 )
 AUTOREGRESSIVE = Family(
     name="autoregressive",
