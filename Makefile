@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test test-all test-gpu lint system-deps fuzz bench bench-all torture clean help
 
 help:
-	@echo "make demo         install, then run a sweep on the embedded model and report on it"
+	@echo "make demo         install, then run the demo: a sweep on the embedded model, its verdict and report"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
 	@echo "make test-gpu     the tests of the engine on a CUDA device, where there is one"
@@ -27,8 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/unmask run recipes/00_baseline_embedded --slots 2
-	@$(BIN)/unmask report 00_baseline_embedded
+	@$(BIN)/unmask demo
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

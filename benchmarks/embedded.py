@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import unmask
+from pages import put_into_page
 from unmask.cost import total_price
 from unmask.engine.score import EstimatorName, ScoreRequest
 
@@ -195,22 +196,22 @@ def split_lines(rows: list[Row], right: list[bool], key: Callable[[Row], str]) -
     return lines
 
 
-def accuracy_table(engine: unmask.Engine, few: int, many: int) -> Table:
+def accuracy_table(engine: unmask.Engine, count: int) -> Table:
     lines = ["| task | n | right | 95 % interval |", "|---|---|---|---|"]
 
     def add(name: str, right: list[bool]) -> None:
         add_line(lines, f"| {name} | {describe(right)} |")
 
-    right = solve(engine, "arith", many, BASELINE).right
+    right = solve(engine, "arith", count, BASELINE).right
     add("`unmask_arith`", right)
-    lines += split_lines(read_rows("arith", many), right, lambda row: f"{row['steps']} steps")
+    lines += split_lines(read_rows("arith", count), right, lambda row: f"{row['steps']} steps")
     for task in ("arith_60", "arith_40", "arith_20"):
-        add(f"`unmask_{task}`", solve(engine, task, few, BASELINE).right)
-    rows = read_rows("choice_text", many)
+        add(f"`unmask_{task}`", solve(engine, task, count, BASELINE).right)
+    rows = read_rows("choice_text", count)
     plain, normed = choose(engine, rows)
     add("`unmask_choice_text`, chain (chance: 25 %)", plain)
     add("`unmask_choice_text`, chain, likelihood a character", normed)
-    rows = read_rows("choice", many)
+    rows = read_rows("choice", count)
     plain, _ = choose(engine, rows)
     add("`unmask_choice`, chain (chance: 25 %)", plain)
     lines += split_lines(rows, plain, lambda row: f"by {row['kind']}")
@@ -218,7 +219,8 @@ def accuracy_table(engine: unmask.Engine, few: int, many: int) -> Table:
     return lines
 
 
-def choice_policy_table(engine: unmask.Engine, rows: list[Row]) -> Table:
+def choice_policy_table(engine: unmask.Engine, count: int) -> Table:
+    rows = read_rows("choice_text", count)
     lines = ["| configuration | n | right | 95 % interval | lost, won |", "|---|---|---|---|---|"]
     baseline = choose(engine, rows)[0]
     shown = {name: spec for name, spec in policies().items() if "first" not in name and "last" not in name}
@@ -301,31 +303,20 @@ HEADLINE: dict[str, Configuration] = {
     "TRIM keep=0.0": ({}, {"kind": "trim", "keep": 0.0}),
 }
 
-TABLES: dict[str, Callable[[unmask.Engine, int, int], Table]] = {
-    "headline": lambda engine, _, many: generation_table(engine, many, HEADLINE),
+TABLES: dict[str, Callable[[unmask.Engine, int], Table]] = {
+    "headline": lambda engine, count: generation_table(engine, count, HEADLINE),
     "accuracy": accuracy_table,
-    "layers": lambda engine, few, _: layer_table(engine, few),
-    "thresholds": lambda engine, few, _: generation_table(engine, few, thresholds()),
-    "policies": lambda engine, few, _: generation_table(engine, few, policies()),
-    "choices": lambda engine, few, _: choice_policy_table(engine, read_rows("choice_text", few)),
-    "failures": lambda engine, _, many: failure_table(engine, many),
+    "thresholds": lambda engine, count: generation_table(engine, count, thresholds()),
+    "policies": lambda engine, count: generation_table(engine, count, policies()),
+    "choices": choice_policy_table,
+    "failures": failure_table,
+    "layers": layer_table,
 }
-
-
-def put_into_card(card: Path, name: str, lines: list[str]) -> None:
-    pattern = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    text, count = pattern.subn(lambda match: match[1] + "\n".join(lines) + "\n" + match[2], card.read_text())
-    if count != 1:
-        raise SystemExit(f"{card} has {count} places for the table {name}")
-    card.write_text(text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--rows", type=int, default=300, help="rows of layers, thresholds, policies and choices"
-    )
-    parser.add_argument("--headline", type=int, default=600, help="rows of headline, accuracy and failures")
+    parser.add_argument("--rows", type=int, default=600, help="rows of every table")
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--card", type=Path, help="put the tables into this file")
     parser.add_argument(
@@ -336,10 +327,10 @@ def main() -> None:
     engine = load(options.model)
     tables = {}
     for name in options.only:
-        lines = tables[name] = TABLES[name](engine, options.rows, options.headline)
+        lines = tables[name] = TABLES[name](engine, options.rows)
         print(f"{name}\n\n" + "\n".join(lines) + "\n", flush=True)
         if options.card:
-            put_into_card(options.card, name, lines)
+            put_into_page(options.card, name, lines)
     print(json.dumps({"benchmark": "embedded", "rows": options.rows, "tables": tables}))
 
 

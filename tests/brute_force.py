@@ -1,4 +1,4 @@
-"""An independent oracle: Qwen2, Qwen3 and Llama written plainly and the decoder of SPEC.md 3.4 for one row, in float64.
+"""An independent oracle: Qwen2, Qwen3 and Llama written plainly, and every family's decoder for one row, in float64.
 
 Every forward feeds the whole sequence under an explicit block-causal mask and keeps nothing between
 steps; only a sub-block step, which by definition looks at older keys, is given the memory of the step
@@ -7,13 +7,16 @@ before. Shares no code with the package.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+
+from rule_oracle import choose
 
 Writes = dict[int, int]
 """Column and token of every position that a step made known."""
@@ -26,7 +29,7 @@ class Margin:
     logits: float = math.inf
     """Between the best two logits of a written position."""
     confidence: float = math.inf
-    """Between a confidence and the threshold, or between the best two where only the best is written."""
+    """Between the scores and another choice of the unmasking rule."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Settings:
     block_cache: bool
     max_new_tokens: int
     stop_tokens: frozenset[int] = frozenset()
+    shift: int = 1
+    """How far left of a token the row lies that predicts it."""
+    rule: Mapping[str, Any] | None = None
+    """An unmasking rule; None is the threshold."""
 
 
 class DenseNetwork:
@@ -58,7 +65,7 @@ class DenseNetwork:
         self.weights = {
             name: value.double() for name, value in load_file(folder / "model.safetensors").items()
         }
-        self.mask_token: int = self.config.get("mask_token_id")
+        self.mask_token: int | None = self.config.get("mask_token_id")
 
     def forward(self, tokens: Sequence[int], block_size: int, rows: range, memory: "Memory") -> Tensor:
         """Feed `rows` of the sequence; the other rows' keys come from memory. Returns logits of `rows`."""
@@ -136,8 +143,11 @@ class BruteForce:
         self.settings = settings
         self.script = list(script)
         self.prompt_length = len(prompt)
+        self.unknown = -1 if network.mask_token is None else network.mask_token
         self.tokens = list(prompt)
         self.steps: list[Step] = []
+        self.rule = settings.rule or {"kind": "threshold", "threshold": settings.threshold}
+        self.rule_step = 0
 
     def run(self, limit: int | None = None) -> list[Step]:
         """Decode to the end, or to the step number `limit`."""
@@ -147,7 +157,7 @@ class BruteForce:
         if start:
             self._after_block("prefill", known=len(self.tokens) > start)
         while not self.finished:
-            self.tokens += [self.network.mask_token] * (start + size - len(self.tokens))
+            self.tokens += [self.unknown] * (start + size - len(self.tokens))
             self._denoise(range(start, start + size))
             if not self.finished:
                 self._after_block("commit", known=False)
@@ -169,7 +179,7 @@ class BruteForce:
         """The new tokens without a gap, cut at the limit and after a stop token."""
         answer: list[int] = []
         for token in self.tokens[self.prompt_length : self.prompt_length + self.settings.max_new_tokens]:
-            if token == self.network.mask_token:
+            if token == self.unknown:
                 break
             answer.append(token)
             if token in self.settings.stop_tokens:
@@ -181,36 +191,38 @@ class BruteForce:
         size = self.settings.sub_block_size
         for first in range(block.start, block.stop, size):
             sub_block = range(first, first + size)
+            self.rule_step = 0
             while (masked := self._masked(sub_block)) and not self.finished:
-                if self.settings.block_cache and memory and masked[0] != first:
+                sources = [column - self.settings.shift for column in masked]
+                if self.settings.block_cache and memory and self.rule_step and sources[0] >= first:
                     kind, rows = "sub", sub_block
                 else:
                     kind, rows, memory = "block", range(block.stop), {}
                 logits = self.network.forward(self.tokens, self.settings.block_size, rows, memory)
-                self._take(kind, masked, logits[[column - 1 - rows.start for column in masked]])
+                self._take(kind, masked, logits[[source - rows.start for source in sources]])
 
     def _after_block(self, kind: str, known: bool) -> None:
         """Read the token that follows the last whole block, unless the prompt has it."""
         start = len(self.tokens) // self.settings.block_size * self.settings.block_size
-        if known:
+        if known or not self.settings.shift:
             self.steps.append(Step(kind, {}))
             return
         logits = self.network.logits(self.tokens[:start], self.settings.block_size)
-        self.tokens.append(self.network.mask_token)
+        self.tokens.append(self.unknown)
         self._take(kind, [start], logits[-1:])
 
     def _masked(self, columns: range) -> list[int]:
-        return [column for column in columns if self.tokens[column] == self.network.mask_token]
+        return [column for column in columns if self.tokens[column] == self.unknown]
 
     def _take(self, kind: str, columns: list[int], logits: Tensor) -> None:
-        logits[:, self.network.mask_token] = -math.inf
+        if self.network.mask_token is not None:
+            logits[:, self.network.mask_token] = -math.inf
         best = logits.topk(2, dim=-1)
-        confidences: list[float] = logits.softmax(dim=-1).max(dim=-1).values.tolist()
-        order = sorted(range(len(columns)), key=lambda place: -confidences[place])
-        threshold = self.settings.threshold
-        chosen = [place for place in order if place == order[0] or confidences[place] > threshold]
+        chosen, gap = [0], math.inf
+        if kind in ("block", "sub"):
+            chosen, gap = self._chosen(logits.softmax(dim=-1))
         gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
-        margin = Margin(min(gaps[place] for place in chosen), _gap(confidences, order, threshold))
+        margin = Margin(min(gaps[place] for place in chosen), gap)
         writes = {columns[place]: int(best.indices[place, 0]) for place in sorted(chosen)}
         if len(self.steps) < len(self.script):
             writes = self.script[len(self.steps)]
@@ -218,11 +230,12 @@ class BruteForce:
             self.tokens[column] = token
         self.steps.append(Step(kind, writes, margin))
 
-
-def _gap(confidences: list[float], order: list[int], threshold: float) -> float:
-    if len(order) < 2:
-        return math.inf
-    gap = math.inf if threshold == 1 else min(abs(confidence - threshold) for confidence in confidences)
-    if confidences[order[0]] > threshold:
-        return gap
-    return min(gap, confidences[order[0]] - confidences[order[1]])
+    def _chosen(self, shares: Tensor) -> tuple[list[int], float]:
+        """What the rule chooses, and its margin; idle steps are passed over, since the logits would be the same."""
+        gap = math.inf
+        while True:
+            chosen, of_step = choose(self.rule, self.rule_step, self.settings.sub_block_size, shares)
+            self.rule_step += 1
+            gap = min(gap, of_step)
+            if chosen:
+                return chosen, gap

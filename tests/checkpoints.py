@@ -16,6 +16,7 @@ from brute_force import DenseNetwork
 from unmask.engine.engine import Engine
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.synthetic import write_checkpoint
+from unmask.model.token_files import mask_token_of
 from unmask.model.transformer import Transformer
 from unmask.model.weights import load_transformer
 
@@ -58,6 +59,14 @@ def small_config(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+OF_FAMILY: dict[str, dict[str, Any]] = {
+    "fast_dllm_v2": {},
+    "sdar": {"model_type": "sdar", "block_size": 4, "head_dim": 8},
+    "autoregressive": {"model_type": "qwen3", "mask_token_id": None, "head_dim": 8},
+}
+"""What to change in a small config to have a model of another family."""
+
+
 def small_recipe(seed: int = 0, logit_scale: float = 6.0, **changes: Any) -> dict[str, Any]:
     """A recipe of random weights; a larger `logit_scale` makes near-ties rarer."""
     return {"seed": seed, "logit_scale": logit_scale, "config": small_config(**changes)}
@@ -84,8 +93,7 @@ def load_recipe(recipe: dict[str, Any], dtype: torch.dtype = torch.float32) -> M
 def load_engine(folder: Path, dtype: torch.dtype = torch.float32) -> Engine:
     """Load a folder on the device of the tests; the engine has no tokenizer."""
     checkpoint = open_checkpoint(folder)
-    mask_token = checkpoint.config.mask_token_id
-    assert mask_token is not None
+    mask_token = mask_token_of(checkpoint.config, folder)
     return Engine(load_transformer(checkpoint, DEVICE, dtype), mask_token)
 
 

@@ -87,7 +87,7 @@ EXAMPLES: dict[type[PolicySpec], Examples] = {
         dead=(reuse(k=1), reuse(k=2, warmup=1000)),
     ),
     TrimSpec: Examples(
-        acting=(trim(), trim(keep=0.4, probe_layer=1), trim(keep=0.2, every=3)),
+        acting=(trim(), trim(keep=0.4, probe_layer=1), trim(keep=0.2, every=3), trim(inside=True)),
         dead=(trim(keep=1), trim(every=1)),
     ),
     AdaptiveSpec: Examples(

@@ -1,8 +1,12 @@
 """A small recipe as text, and locks that were never made of any file."""
 
+from dataclasses import asdict
 from typing import Any
 
-from unmask.spec.lock import Lock
+from unmask.model.hub import parse_published
+from unmask.spec.family import FAST_DLLM_V2
+from unmask.spec.lock import Lock, LockedCheckpoint
+from unmask.spec.published import published
 from unmask.spec.recipe import Recipe, parse_recipe
 
 TEXT = """\
@@ -103,14 +107,30 @@ def changed(*changes: tuple[str, str], text: str = TEXT) -> str:
     return text
 
 
+def checkpoint_for(name: str) -> dict[str, Any]:
+    """A checkpoint of a lock with invented weights; a published one has the shape that is known of it."""
+    known = None if name in SHAPES else published(name)
+    config = parse_published(known) if known else None
+    return {
+        "model": name,
+        "files": {"config.json": "c" * 64, "model.safetensors": f"weights of {name}"},
+        "shape": asdict(config.shape) if config else SHAPES[name],
+        "block_size": config.block_size if config else 32,
+        "family": config.family.name if config else FAST_DLLM_V2.name,
+    }
+
+
 def lock_for(recipe: Recipe, **changes: Any) -> Lock:
     """An invented lock that covers a recipe."""
     names = [task.name for task in recipe.tasks]
     invented: dict[str, Any] = {
-        "model": recipe.model.checkpoint,
+        **checkpoint_for(recipe.model.checkpoint),
         "files": {"config.json": "c" * 64, "model.safetensors": "d" * 64},
-        "shape": SHAPES[recipe.model.checkpoint],
-        "block_size": 32,
+        "others": {
+            name: LockedCheckpoint(**checkpoint_for(model.checkpoint))
+            for name, model in recipe.models.items()
+            if model.name != recipe.model.name
+        },
         "members": {name: (name,) for name in names},
         "tasks": {name: f"rows of {name}" for name in names},
         "sizes": dict.fromkeys(names, 600),

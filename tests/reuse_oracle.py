@@ -159,8 +159,10 @@ class ReuseBruteForce(BruteForce):
         width = self.settings.sub_block_size
         for first in range(block.start, block.stop, width):
             sub_block = range(first, first + width)
+            self.rule_step = 0
             while (masked := self._masked(sub_block)) and not self.finished:
-                small = self.settings.block_cache and step > 0 and masked[0] != first
+                read = [column - self.settings.shift for column in masked]
+                small = self.settings.block_cache and self.rule_step > 0 and read[0] >= first
                 kind = "sub" if small else "block"
                 state = State(kind, step, block_steps, block, sub_block, masked, frozenset(stale))
                 decision = self.decide(state)
@@ -168,7 +170,7 @@ class ReuseBruteForce(BruteForce):
                 hidden, moved = self.reuse.run(
                     self.tokens, rows, block.stop, kept, self.unit, decision.replayed
                 )
-                logits = self.reuse.logits(hidden[[rows.index(column - 1) for column in masked]])
+                logits = self.reuse.logits(hidden[[rows.index(source) for source in read]])
                 self._take(kind, masked, logits)
                 self.states.append(state)
                 self.moved.append(moved)

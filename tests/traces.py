@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from brute_force import BruteForce, DenseNetwork, Margin, Settings, Step
 from unmask.engine.engine import Engine
 from unmask.engine.events import Generation, StepEvent
 from unmask.engine.prompt import Prompt
 from unmask.spec import DecodeSpec
-from unmask.spec.family import FAST_DLLM_V2
+from unmask.spec.family import FAST_DLLM_V2, Family
 
 LOGIT_ROUNDING = 1e-4
 """Each of two logits may be off by 2e-5, the most seen against float64; and as much again for room."""
@@ -47,13 +49,17 @@ def trace(engine: Engine, prompts: Sequence[Prompt], spec: DecodeSpec, batch_siz
     return traces
 
 
-def settings_of(spec: DecodeSpec, block_size: int, **changes: Any) -> Settings:
+def settings_of(
+    spec: DecodeSpec, block_size: int | None, family: Family = FAST_DLLM_V2, **changes: Any
+) -> Settings:
     """The oracle's settings for a decode spec."""
-    spec = spec.resolved(FAST_DLLM_V2, block_size)
+    spec = spec.resolved(family, block_size)
     values = {
         "block_size": spec.block_size,
         "sub_block_size": spec.sub_block_size,
-        "threshold": spec.threshold,
+        "threshold": spec.threshold or 1.0,
+        "rule": msgspec.to_builtins(spec.rule),
+        "shift": family.shift,
         "block_cache": spec.block_cache,
         "max_new_tokens": spec.max_new_tokens,
         "stop_tokens": frozenset(spec.stop_tokens or ()),

@@ -42,7 +42,11 @@ def test_check_finds_nothing_invalid_in_a_sound_experiment(store: Store) -> None
     assert document["experiments"] == ["sweep"]
     assert document["imports"] == []
     assert document["results"] == 6
-    assert {one["guard"] for one in document["findings"]} <= {"too-few-samples", "no-threshold-curve"}
+    assert {one["guard"] for one in document["findings"]} <= {
+        "too-few-samples",
+        "no-threshold-curve",
+        "subsets-within-error",
+    }
 
 
 def test_check_exits_with_1_for_what_is_invalid(store: Store) -> None:
@@ -65,8 +69,7 @@ def test_compare_shows_the_table_and_flipped_samples(store: Store) -> None:
     found = call(compare, one[:8], other, "--store", store.root, "--flips", 2)
     assert found.exit_code == 0
     assert "on 300 rows; 95 % interval" in found.output
-    assert "exact McNemar p =" in found.output
-    assert "(Tango), bootstrap" in found.output
+    assert "(Tango, exact); p = " in found.output
     assert found.output.count("  first :") == 2
     assert "more flipped samples" in found.output
     document = json.loads(call(compare, one, other, "--store", store.root, "--json").output)
@@ -100,6 +103,25 @@ def test_a_run_compared_with_itself_does_not_differ(store: Store) -> None:
     entry = own_table(store).entries[0]
     found = compare_entries(entry, entry)
     assert (found.changed, found.flips, found.difference.value) == (0, (), 0.0)
+
+
+def test_compare_gives_no_interval_to_what_must_be_equal(store: Store) -> None:
+    one, other = run_of(store, "k1_first"), run_of(store, "k1_middle")
+    found = call(compare, one, other, "--store", store.root)
+    assert "The two must give the same answers, so there is no interval." in found.output
+    assert "interval +" not in found.output
+    document = json.loads(call(compare, one, other, "--store", store.root, "--json").output)
+    assert document["equal_by_construction"] is True
+    assert (document["difference"]["interval"], document["difference"]["p_value"]) == (None, None)
+
+
+def test_compare_writes_one_kind_of_minus(store: Store) -> None:
+    found = call(
+        compare, run_of(store, "k1_first"), run_of(store, "k3_first"), "--store", store.root, "--flips", 0
+    )
+    figures = found.output.split("Difference ")[1].split("; p =")[0]
+    assert "\N{MINUS SIGN}" in figures
+    assert "-" not in figures
 
 
 def test_compare_keeps_control_characters_from_the_terminal(store: Store) -> None:

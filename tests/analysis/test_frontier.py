@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from sweeps import clean, effect
+from hypothesis import given
+from hypothesis import strategies as st
+from sweeps import clean, decode, effect
 
-from unmask.analysis.frontier import Point, best_under, frontier
-from unmask.analysis.table import Table
+from unmask.analysis.frontier import Point, aup, best_under, curves, frontier
+from unmask.analysis.table import ConfigurationResult, Table
+from unmask.store.result import Effect
 
 
 def placed(
@@ -50,6 +54,16 @@ def test_a_policy_below_the_curve_between_two_thresholds_is_dominated_too() -> N
     assert points["k3_last"].dominated_by == ("t0.8", "t0.7")
     assert not points["k3_last"].certainly
     assert placed(clean(), GAINS, {**VALUES, "k3_last": 0.88})["k3_last"].dominated_by == ()
+
+
+def test_thresholds_of_another_checkpoint_or_block_are_no_curve_for_a_policy() -> None:
+    """The curve that beats k3_last would need both thresholds."""
+    for changes in ({"model": "another"}, {"decode": {"threshold": 0.7, "block_size": 1}}):
+        table = clean()
+        entries = tuple(
+            replace(one, **changes) if one.configuration == "t0.7" else one for one in table.entries
+        )
+        assert placed(replace(table, entries=entries), GAINS, VALUES)["k3_last"].dominated_by == ()
 
 
 def test_twins_do_not_dominate_each_other() -> None:
@@ -118,3 +132,75 @@ def test_without_a_control_there_is_no_frontier() -> None:
     table = clean()
     only = replace(table, entries=tuple(one for one in table.entries if one.configuration == "k2_last"))
     assert frontier(only, only.groups()[0]) == []
+
+
+def test_aup_gives_the_published_values() -> None:
+    """Fast-dLLM v2 7B in hao-ai-lab/d3LLM, AUP_leaderboard/data_dream.yaml, with the y_max of its comparison."""
+    assert aup([(1, 82.82), (2.21, 81.48)], 83.94) == pytest.approx(176.1, abs=0.05)
+    assert aup([(1, 49.92), (2.61, 48.74)], 49.92) == pytest.approx(126.7, abs=0.05)
+
+
+def generating(table: Table, name: str, rate: float, accuracy: float, **fields: Any) -> ConfigurationResult:
+    """An entry with given tokens a forward."""
+    one = next(entry for entry in table.entries if entry.configuration == name)
+    work = Effect(requests=10, forwards={"prefill": 7, "block": 60, "sub": 30, "commit": 10}, branch_rows=1)
+    return replace(one, value=accuracy, tokens=round(rate * 100), effect={"generation": work}, **fields)
+
+
+def test_a_curve_is_one_policy_at_several_thresholds() -> None:
+    table = clean()
+    lower = {"configuration": "k2_last_t0.7", "decode": decode("t0.7")}
+    entries = (
+        generating(table, "k1_first", 2.0, 0.90),
+        generating(table, "k1_last", 2.0, 0.90),
+        generating(table, "t0.8", 2.5, 0.88),
+        generating(table, "t0.7", 3.0, 0.84),
+        generating(table, "k2_last", 2.2, 0.70),
+        generating(table, "k2_last", 2.8, 0.66, **lower),
+        generating(table, "k3_last", 2.4, 0.95),
+    )
+    plain, reuse = curves(replace(table, entries=entries).groups()[0])
+    assert plain.method == "plain decoding"
+    assert [point.configuration for point in plain.points] == ["k1_first", "t0.8"], (
+        "k1_last is k1_first again"
+    )
+    assert [point.configuration for point in plain.left_out] == ["t0.7"]
+    assert reuse.method == "layer_reuse, k = 2"
+    assert [point.configuration for point in reuse.points] == ["k2_last", "k2_last_t0.7"]
+    assert plain.best == reuse.best == 95.0, "the best of all, also of what has a single point"
+    assert plain.aup == aup([(2.0, 90.0), (2.5, 88.0)], 95.0)
+
+
+def test_rules_of_other_kinds_and_other_settings_are_other_methods() -> None:
+    table = clean()
+    ruled = {
+        "rule": {"configuration": "entropy", "decode": {"rule": {"kind": "entropy_bound", "bound": 0.1}}},
+        "blocks": {"configuration": "blocks", "decode": {**decode("t0.7"), "sub_block_size": 4}},
+    }
+    entries = (
+        generating(table, "k1_first", 2.0, 0.90),
+        generating(table, "t0.7", 3.0, 0.84, **ruled["rule"]),
+        generating(table, "t0.7", 3.0, 0.84, **ruled["blocks"]),
+    )
+    assert curves(replace(table, entries=entries).groups()[0]) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1, 8), st.floats(1, 100)),
+        min_size=1,
+        max_size=6,
+        unique_by=lambda point: point[0],
+    ),
+    st.floats(0, 20),
+)
+def test_aup_lies_between_the_first_point_and_the_unweighted_area(
+    points: list[tuple[float, float]], above: float
+) -> None:
+    ordered = sorted(points)
+    best = max(accuracy for _, accuracy in ordered) + above
+    first_rate, first_accuracy = ordered[0]
+    most = max(accuracy for _, accuracy in ordered)
+    value = aup(ordered, best)
+    assert first_rate * first_accuracy - 1e-6 <= value
+    assert value <= first_rate * first_accuracy + (ordered[-1][0] - first_rate) * most + 1e-6

@@ -214,6 +214,16 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
         "invalid",
         lambda table: changed(table, "k2_last", provenance={**PROVENANCE, "weights": "x" * 64}),
     ),
+    "a checkpoint of its own": (
+        "other-checkpoint",
+        "info",
+        lambda table: changed(
+            table,
+            "k2_last",
+            model="another/checkpoint",
+            provenance={**PROVENANCE, "weights": "x" * 64, "dtype": "bfloat16"},
+        ),
+    ),
     "other data": (
         "mixed-provenance",
         "invalid",
@@ -381,6 +391,21 @@ def test_a_policy_of_another_version_is_compared_by_its_fields() -> None:
     """A kind that this version does not know is not taken for the baseline."""
     table = changed(clean(), "k2_last", policy={"kind": "of_the_future", "k": 9})
     assert {finding.guard for finding in run_guards(table)} <= {"subsets-within-error"}
+
+
+def test_weights_may_differ_between_checkpoints_that_the_recipe_names() -> None:
+    own = FAULTS["a checkpoint of its own"][2](clean())
+    assert of("mixed-provenance", run_guards(own)) == []
+    (found,) = of("other-checkpoint", run_guards(own))
+    assert found.sentence.endswith(
+        "k2_last runs another/checkpoint, the control the checkpoint of the recipe."
+    )
+    (entry,) = [one for one in own.entries if one.configuration == "k2_last"]
+    twice = replace(entry, configuration="k3_last", provenance={**entry.provenance, "weights": "z" * 64})
+    mixed = replace(
+        own, entries=tuple(twice if one.configuration == "k3_last" else one for one in own.entries)
+    )
+    assert of("mixed-provenance", run_guards(mixed)) != []
 
 
 def test_an_empty_table_has_no_findings() -> None:

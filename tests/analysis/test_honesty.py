@@ -11,7 +11,7 @@ from sweeps import SUCCESS, changed, clean, retimed
 from unmask.analysis.gains import ratio_interval, speedup_of
 from unmask.analysis.guards import run_guards
 from unmask.analysis.samples import compare
-from unmask.analysis.statistics import assumed_discordance, samples_for_margin
+from unmask.analysis.statistics import assumed_discordance, bonferroni_level, samples_for_margin
 from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import points
@@ -97,12 +97,12 @@ def test_candidates_that_never_started_widen_the_intervals(table: Table) -> None
     found = verdict(replace(table, experiments=(waiting,)), "sweep")
     assert len(found.candidates) == 7
     levels = [
-        one.loss.corrected.level
+        one.loss.interval.level
         for judged in (verdict(table, "sweep"), found)
         for one in judged.candidates
         if one.configuration == "k2_last" and one.loss
     ]
-    assert levels == pytest.approx([1 - 0.05 / 6, 1 - 0.05 / 7])
+    assert levels == pytest.approx([1 - 0.05 / 8, 1 - 0.05 / 9])
 
 
 def test_one_run_under_two_names_is_no_pair_of_controls(table: Table) -> None:
@@ -137,7 +137,8 @@ def test_plan_and_check_ask_for_the_same_rows(tmp_path: Path) -> None:
     table = clean(0, 10)
     perfect = replace(table, entries=tuple(replace(one, value=1.0) for one in table.entries))
     (found,) = [one for one in run_guards(perfect) if one.guard == "too-few-samples"]
-    assert f"takes {samples_for_margin(0.05, assumed_discordance()):,} rows" in found.sentence
+    needed = samples_for_margin(0.05, assumed_discordance(), bonferroni_level(0.95, 8))
+    assert f"takes {needed:,} rows" in found.sentence
 
 
 def test_there_is_no_negative_zero() -> None:

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from unmask.analysis.statistics import (
     PairedCounts,
+    bonferroni,
     bonferroni_level,
     clustered_error,
     clustered_interval,
-    holm,
+    exact_interval,
     mcnemar,
+    mcnemar_score,
     mean_interval,
-    paired_bootstrap,
     paired_difference,
     paired_interval,
     two_sided,
@@ -106,9 +107,26 @@ def test_newcombe_gives_the_published_values() -> None:
     assert (two.low, two.high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
 
 
-def test_mcnemar_is_the_binomial_test_of_the_discordant_samples() -> None:
-    assert mcnemar(PairedCounts(both=1, lost=7, gained=1, neither=12)) == pytest.approx(0.0703, abs=5e-5)
-    assert mcnemar(PairedCounts(both=5, lost=0, gained=0, neither=5)) == 1
+def test_mcnemars_tests_by_hand() -> None:
+    """Agresti, Categorical Data Analysis, 2nd edition, section 10.1.1: 150 approve only first, 86 only second."""
+    assert mcnemar_score(86, 150) == pytest.approx(3.1e-5, rel=0.02)
+    assert mcnemar_score(1, 7) == pytest.approx(0.0339, abs=5e-5)
+    assert mcnemar(1, 7) == pytest.approx(0.0703, abs=5e-5)
+    assert mcnemar(0, 0) == mcnemar_score(0, 0) == 1
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 400), st.sampled_from([0.95, 0.99, 0.999]))
+def test_a_difference_is_significant_exactly_where_its_interval_excludes_0(
+    gained: int, lost: int, agreeing: int, level: float
+) -> None:
+    first = [0.0] * gained + [1.0] * lost + [1.0] * agreeing
+    second = [1.0] * gained + [0.0] * lost + [1.0] * agreeing
+    found = paired_difference(first, second, level=level)
+    assert found.interval.holds(0.0) == (found.p_value >= 1 - level)
+    assert found.interval.holds(found.value)
+    tango = paired_interval(gained, lost, len(first), level)
+    assert found.interval.low <= tango.low
+    assert found.interval.high >= tango.high
 
 
 def test_a_paired_difference_counts_every_cell() -> None:
@@ -116,11 +134,11 @@ def test_a_paired_difference_counts_every_cell() -> None:
     found = paired_difference(first, second)
     assert found.counts == PairedCounts(both=40, lost=40, gained=20, neither=20)
     assert found.value == pytest.approx(-20 / 120)
-    assert found.interval == paired_interval(20, 40, 120)
-    assert found.p_value == mcnemar(found.counts)
-    assert found.bootstrap is not None
-    assert found.bootstrap.low == pytest.approx(found.interval.low, abs=0.02)
-    assert found.bootstrap.high == pytest.approx(found.interval.high, abs=0.02)
+    assert found.p_value == mcnemar(20, 40) > mcnemar_score(20, 40)
+    tango, exact = paired_interval(20, 40, 120), exact_interval(20, 40, 120)
+    assert found.interval.low == min(tango.low, exact.low)
+    assert found.interval.high == max(tango.high, exact.high)
+    assert found.interval.method == "Tango, exact"
 
 
 def test_rows_that_do_not_pair_are_refused() -> None:
@@ -133,28 +151,27 @@ def test_values_between_right_and_wrong_take_students_interval() -> None:
     first, second = [0.5, 0.25, 1.0, 0.75] * 5, [0.5, 0.5, 0.75, 0.75] * 5
     found = paired_difference(first, second)
     assert found.counts is None
-    assert found.p_value is None
+    assert found.p_value == pytest.approx(ttest_1samp(np.subtract(second, first), 0).pvalue)
     assert found.interval == mean_interval([b - a for a, b in zip(first, second, strict=True)])
 
 
-def test_the_bootstrap_is_refused_below_50_samples_and_repeats_itself_by_its_seed() -> None:
-    values = [1.0, -1.0, 0.0, 0.0, 0.0] * 10
-    with pytest.raises(UnmaskError, match="at least 50 samples"):
-        paired_bootstrap(values[:49])
-    assert paired_bootstrap(values, seed=3) == paired_bootstrap(values, seed=3)
-    assert paired_difference([0.0] * 49, [1.0] * 49).bootstrap is None
-    with pytest.raises(UnmaskError, match="clusters"):
-        paired_bootstrap(values, clusters=["a", "b"] * 25)
+def test_rows_without_spread_are_not_certain() -> None:
+    same = paired_difference([0.5, 0.25, 1.0] * 5, [0.5, 0.25, 1.0] * 5)
+    assert (same.value, same.p_value) == (0.0, 1.0)
+    assert same.interval == paired_interval(0, 0, 15)
+    assert paired_difference([0.5], [0.9]).interval.holds(-0.99)
+    clustered = paired_difference([1.0, 1.0, 0.0] * 20, [1.0, 1.0, 0.0] * 20, list(range(20)) * 3)
+    assert clustered.interval.holds(0.05)
 
 
-def test_the_two_ways_of_drawing_agree() -> None:
-    """Few distinct values are drawn as counts, many one by one: the same distribution either way."""
-    random = np.random.default_rng(1)
-    values = random.choice([-1.0, 0.0, 1.0], p=[0.1, 0.8, 0.1], size=400)
-    counted = paired_bootstrap(values.tolist())
-    nudged = paired_bootstrap((values + random.normal(0, 1e-9, size=400)).tolist())
-    assert counted.low == pytest.approx(nudged.low, abs=0.004)
-    assert counted.high == pytest.approx(nudged.high, abs=0.004)
+def test_clusters_never_make_an_interval_narrower() -> None:
+    """Changes that cancel within every cluster have no clustered error at all."""
+    first, second = [1.0, 0.0] * 30, [0.0, 1.0] * 30
+    clusters = [number // 2 for number in range(60)]
+    found, plain = paired_difference(first, second, clusters), paired_difference(first, second)
+    assert clustered_error([b - a for a, b in zip(first, second, strict=True)], clusters) == 0
+    assert (found.interval.low, found.interval.high) == (plain.interval.low, plain.interval.high)
+    assert found.p_value == plain.p_value == 1
 
 
 def test_clustered_errors_by_hand() -> None:
@@ -173,17 +190,9 @@ def test_every_sample_its_own_cluster_is_the_plain_standard_error() -> None:
     )
 
 
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
+def test_bonferroni_corrects_intervals_and_p_values_alike() -> None:
     assert bonferroni_level(0.95, 5) == pytest.approx(0.99)
     assert bonferroni_level(0.95, 0) == 0.95
-
-
-@given(st.lists(st.floats(0, 1), max_size=8))
-def test_holm_keeps_the_order_and_never_makes_a_p_value_smaller(values: list[float]) -> None:
-    adjusted = holm(values)
-    assert all(new >= old for new, old in zip(adjusted, values, strict=True))
-    order = sorted(range(len(values)), key=lambda i: values[i])
-    assert [adjusted[i] for i in order] == sorted(adjusted)
+    assert bonferroni(0.01, 4) == pytest.approx(0.04)
+    assert bonferroni(0.5, 4) == 1
+    assert bonferroni(0.5, 0) == 0.5

@@ -105,7 +105,7 @@ def test_a_recipe_that_is_no_longer_understood_costs_the_criteria_only(tmp_path:
 
 def test_an_unknown_experiment_is_told_with_those_that_exist(tmp_path: Path) -> None:
     store, _ = filled(tmp_path)
-    with pytest.raises(UnmaskError, match="there are: sweep"):
+    with pytest.raises(UnmaskError, match="there are sweep"):
         experiment_table(store, "nothing")
     assert own_table(Store.at(tmp_path / "empty")).entries == ()
 

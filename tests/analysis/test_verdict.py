@@ -7,9 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sweeps import SUCCESS, TASK, clean, entry, timings
+from sweeps import SUCCESS, TASK, clean, entry, policy, timings
 
 from unmask.analysis import samples
+from unmask.analysis.losses import Comparisons, loss_of
 from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import Verdict, candidates_of, verdict
 from unmask.errors import UnmaskError
@@ -43,7 +44,7 @@ def test_confirmed_by_one_candidate(table: Table) -> None:
     assert found.answer == "confirmed"
     assert found.reason == "k2_last reaches 1.02x by speed within 5 points of k1_first on arith."
     assert "Speeds were measured on 16 prompts of arith in 5 rounds." in found.basis
-    assert "the intervals of all 6 candidates must hold together at 95 %" in found.basis
+    assert "the table's 99.4 % intervals, so that all eight comparisons hold together at 95 %." in found.basis
     assert found.missing == ()
     assert len(found.candidates) == 6
 
@@ -270,13 +271,21 @@ def test_what_a_guard_calls_invalid_confirms_nothing(table: Table) -> None:
 
 
 def test_many_candidates_widen_the_intervals(table: Table) -> None:
-    alone = candidates_of(table, "sweep", criteria(candidates=("k2_last",)))[0]
+    few = tuple(one for one in table.entries if one.configuration in ("k1_first", "k2_last"))
+    small = replace(
+        table,
+        entries=few,
+        timings=tuple(one for one in table.timings if one.configuration in ("k1_first", "k2_last")),
+    )
+    alone = candidates_of(small, "sweep", criteria(candidates=("k2_last",)))[0]
     crowd = next(one for one in candidates_of(table, "sweep", criteria()) if one.configuration == "k2_last")
     assert alone.loss is not None
     assert crowd.loss is not None
-    assert alone.loss.corrected == alone.loss.interval == crowd.loss.interval
-    assert crowd.loss.corrected.low < crowd.loss.interval.low
-    assert crowd.loss.corrected.high > crowd.loss.interval.high
+    assert crowd.loss.interval.low < alone.loss.interval.low
+    assert crowd.loss.interval.high > alone.loss.interval.high
+    assert crowd.gain is not None
+    assert alone.gain is not None
+    assert crowd.gain.low < alone.gain.low
 
 
 def test_an_experiment_without_criteria_has_no_verdict(table: Table) -> None:
@@ -299,12 +308,14 @@ def test_chance_seldom_confirms_the_best_of_many(monkeypatch: pytest.MonkeyPatch
         for number in range(12):
             right, name = base & (random.random(300) >= 0.05 / 0.9), f"c{number}"
             rows[name] = by_row(right)
-            entries.append(entry("k2_last", right, random, configuration=name, run=name))
+            own = {**policy("k2_last"), "size": number + 1}
+            entries.append(entry("k2_last", right, random, configuration=name, run=name, policy=own))
             timed.append(replace(timings(["k2_last"], random)[0], configuration=name))
         about = AnalysedExperiment(name="sweep", control="k1_first", success=wanted)
         found = verdict(Table((about,), tuple(entries), tuple(timed)), "sweep", findings=())
         wrong += found.answer == "confirmed"
-        lucky += any(one.loss is not None and one.loss.interval.high < 0.05 for one in found.candidates)
+        alone = [loss_of(entries[0], one, Comparisons(1)) for one in entries[1:]]
+        lucky += any(loss is not None and loss.interval.high < 0.05 for loss in alone)
     assert wrong <= 1 < lucky
 
 

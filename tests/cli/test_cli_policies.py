@@ -139,6 +139,20 @@ def test_ceilings_of_a_published_checkpoint_need_no_network(
     assert "is no local folder" in error_line(run("ceiling", "trim", "--model", "org/unheard-of"))
 
 
+def test_ceilings_are_those_of_the_family_of_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SDAR has no block cache and sub-blocks as long as its blocks, so TRIM has no rows to leave out."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = "JetLM/SDAR-4B-Chat-b32"
+    told = json.loads(run("ceiling", "trim", "layer_reuse:k=2,on=block", "--model", model, "--json").stdout)
+    trimmed, reused = told["ceilings"]
+    assert trimmed["dead"]
+    assert reused["speedup"] > 1.1
+    assert "have no block cache" in error_line(run("ceiling", "trim", "--model", model, "--block-cache"))
+    assert "is not a multiple of" in error_line(
+        run("ceiling", "trim", "--model", model, "--sub-block-size", 5)
+    )
+
+
 def test_ceiling_refuses_half_a_device(run: Run, bare_model: Path):
     assert "both" in error_line(run("ceiling", "trim", "--model", bare_model, "--flops", "1e12"))
 

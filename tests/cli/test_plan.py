@@ -12,7 +12,10 @@ from cli_cases import Run, error_line
 from planted import TEXT, result_of, runs_of, write_recipe
 
 from unmask import lab
+from unmask.analysis.ceilings import StepCounts
 from unmask.lab.planning import freeze
+from unmask.policies.registry import make_policy
+from unmask.policies.rehearsal import Script, rehearse
 from unmask.store import Store
 from unmask.store.result import AccuracyResult
 
@@ -83,8 +86,17 @@ def test_what_is_not_locked_has_no_ids_and_is_not_run(run: Run, unlocked: Path, 
     assert not store.root.exists()
 
 
-def test_a_limit_is_checked_against_the_published_rows(run: Run, unlocked: Path) -> None:
-    assert "has 448 rows" in error_line(run("plan", unlocked, "--task", "gpqa_main_zeroshot", "--limit", 449))
+def test_a_part_says_nothing_of_other_tasks(run: Run, unlocked: Path) -> None:
+    text = said(run, unlocked, "--task", "ifeval", "--limit", 50)
+    assert "Rows: ifeval 50." in text
+    assert "mmlu" not in text
+    assert "To tell a loss" not in text, "the criterion is about another task"
+
+
+def test_a_limit_above_the_published_rows_takes_all_of_them(run: Run, unlocked: Path) -> None:
+    chosen = ("plan", unlocked, "--task", "gpqa_main_zeroshot")
+    assert run(*chosen, "--limit", 449).stdout == run(*chosen).stdout
+    assert run(*chosen, "--limit", 447).stdout != run(*chosen).stdout
 
 
 def test_a_folder_with_a_config_is_enough(run: Run, tmp_path: Path, bare_model: Path, store: Store) -> None:
@@ -124,6 +136,15 @@ TEXTS = LETTERS.replace("unmask_choice", "unmask_choice_text")
 
 def scored_by(estimator: str, text: str) -> str:
     return text.replace("limit = 4", f'limit = 4\nestimator = "{estimator}"')
+
+
+def test_tokens_a_forward_are_no_criterion_where_tokens_are_given(run: Run, tmp_path: Path) -> None:
+    text = TEXTS.replace("speedup", "gain").replace("[success]", '[success]\nby = "tokens_a_forward"')
+    said = planned(run, write_recipe(tmp_path / "given", text))["outlook"]["beyond"]
+    assert said.startswith(
+        "On unmask_choice_text tokens are given and scored, so nothing gains tokens a forward"
+    )
+    assert 'set success.by to "work" or "speed"' in said
 
 
 def test_policies_cannot_act_on_single_letters_under_chain(run: Run, tmp_path: Path) -> None:
@@ -181,6 +202,17 @@ def test_a_threshold_of_which_nothing_is_known_is_unknown(run: Run, recipe: Path
     text = said(run, recipe)
     assert "t0.7 unknown unknown missing" in text
     assert "(t0.7): try `unmask run RECIPE --canary 10`" in text
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
+def test_steps_of_earlier_runs_keep_their_share_of_full_block_steps(share: float) -> None:
+    tokens, steps = 2250, 1000
+    counts = StepCounts.of(tokens, round(share * steps), round((1 - share) * steps), "earlier runs")
+    assert counts.mean == pytest.approx(2.25, abs=0.05)
+    script = Script(unmasked=counts.unmasked, leftmost=counts.leftmost)
+    taken = rehearse(make_policy(None, 3), 3, script).steps()
+    lowest = 8 / 2.25  # every sub-block has one full-block step at least
+    assert taken["block"] / (taken["block"] + taken["sub"]) == pytest.approx(max(share, 1 / lowest), abs=0.1)
 
 
 def test_a_threshold_is_priced_by_the_forwards_of_earlier_runs(run: Run, recipe: Path, store: Store) -> None:

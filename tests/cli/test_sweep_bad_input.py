@@ -7,6 +7,10 @@ import pytest
 from cli_cases import Run, error_line
 from planted import TEXT, folder_of, write_recipe
 
+from recipe_cases import lock_for
+from unmask.lab.recipes import open_recipe
+from unmask.spec.lock import as_text
+from unmask.spec.recipe import read_recipe
 from unmask.store import Store
 
 HUB = TEXT.replace('"embedded"', '"no-org/no-model"')
@@ -30,7 +34,6 @@ ARGUMENTS: dict[str, tuple[list[str], str]] = {
         "No configuration is called k7; there are k1_",
     ),
     "plan: no rows": (["plan", "RECIPE", "--limit", "0"], "Invalid value for '--limit'"),
-    "plan: too many rows": (["plan", "RECIPE", "--limit", "601"], "is 601 but unmask_arith has 600 rows"),
     "plan: device": (["plan", "RECIPE", "--device", "toaster"], "'toaster' is not one of"),
     "run: nowhere": (["run", "nowhere"], "no such recipe"),
     "run: a name": (
@@ -168,6 +171,29 @@ def test_recipes_and_locks_that_do_not_fit(
     spoil(folder)
     assert words in error_line(run(verb, folder))
     assert not store.root.exists()
+
+
+@pytest.mark.parametrize(
+    "locked, asked, covered",
+    [
+        (None, None, True),
+        ("v1", "v1", True),
+        ("v1", "c" * 40, True),
+        ("v1", "v2", False),
+        ("v1", None, False),
+        (None, "v2", False),
+    ],
+)
+def test_a_lock_of_another_revision_does_not_serve_a_recipe(
+    tmp_path: Path, locked: str | None, asked: str | None, covered: bool
+) -> None:
+    """Else the recipe would name one checkpoint and its results would come from another."""
+    folder = write_recipe(tmp_path / "revisions")
+    lock = lock_for(read_recipe(folder), model="no-org/no-model", revision="c" * 40, asked_revision=locked)
+    (folder / "recipe.lock").write_text(as_text(lock))
+    named = f'"no-org/no-model"\nrevision = "{asked}"' if asked else '"no-org/no-model"'
+    (folder / "recipe.toml").write_text(TEXT.replace('"embedded"', named))
+    assert (open_recipe(folder).present_lock() == lock) == covered
 
 
 def test_an_interrupted_question_deletes_nothing(run: Run, done: Path, store: Store) -> None:

@@ -165,6 +165,7 @@ def test_run_executes_everything_once(run: Run, recipe: Path, store: Store, work
     assert "planted: 6 done" in first.stdout
     assert "Predicted" not in first.stdout
     assert lines_with(first, "k2_last", "75.0 (30.1 to 95.4)", "1.00 (1.00 to 1.00)", "done")
+    assert "Intervals of drops and speed-ups: 97.5 % on unmask_arith" in first.stdout
     for name in ALL_RUNS:
         assert len(folder_of(store, recipe, name).attempts()) == 1
     second = run("run", recipe)
@@ -318,7 +319,7 @@ def test_an_edited_recipe_keeps_what_it_still_describes(
     result = run("run", done)
     assert "2 runs on" in result.stdout  # the new threshold and the timing run, which holds it
     assert folder_of(store, done, "k1_first").attempts() == []
-    assert "2 runs of an earlier text of the recipe are kept" in run("status").stdout
+    assert "2 runs of an earlier text of the recipe: kept, but in no table." in run("status").stdout
 
 
 def test_two_recipes_with_one_name_are_refused(run: Run, done: Path, tmp_path: Path, store: Store) -> None:

@@ -97,7 +97,7 @@ def test_a_summary_that_cannot_be_read_is_named_and_the_rest_is_taken(
     assert result.exit_code == 1
     assert result.stdout == "2 summaries imported as artifacts, 2 in all.\n"
     assert "k3_first" in result.stderr
-    assert result.stderr.endswith("\n1 files could not be read.\n")
+    assert result.stderr.endswith("\n1 file could not be read.\n")
 
 
 def test_the_store_is_found_by_option_too(run: Run, done: Path, store: Store, tmp_path: Path) -> None:

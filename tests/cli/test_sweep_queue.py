@@ -139,13 +139,27 @@ def test_a_failure_on_record_needs_no_answer_of_the_queue(
     assert statuses(run) == {"k1_first": "failed", "k2_first": "unknown"}
 
 
+@pytest.mark.parametrize("other", ["aa_other", "zz_other"], ids=["earlier name", "later name"])
+@pytest.mark.parametrize(
+    ("squeue", "status"),
+    [
+        ("echo '17_0|RUNNING|None|n1|'; echo '3|FAILED|NonZeroExitCode|n1|'", "running"),
+        ("echo '17_0|PENDING|Priority||'; echo '3|CANCELLED|None|n1|'", "pending"),
+        # It answers for one of the two.
+        (
+            "case \"$*\" in *17*) exit 1 ;; *) echo 'slurm_load_jobs error: Invalid job id' >&2; exit 1 ;; esac",
+            "unknown",
+        ),
+    ],
+    ids=["running", "pending", "unknown"],
+)
 def test_a_run_that_two_experiments_submitted_counts_by_its_living_job(
-    run: Run, submitted: Path, store: Store, cluster: Cluster
+    run: Run, submitted: Path, store: Store, cluster: Cluster, other: str, squeue: str, status: str
 ) -> None:
     run_id = folder_of(store, submitted, "k1_first").id
-    AnnouncedJobs.announce(store, "zz_other", [run_id]).confirm(["3"])
-    cluster.programs(squeue="echo '17_0|RUNNING|None|n1|'; echo '3|FAILED|NonZeroExitCode|n1|'")
-    assert statuses(run)["k1_first"] == "running"
+    AnnouncedJobs.announce(store, other, [run_id]).confirm(["3"])
+    cluster.programs(sacct="case \"$*\" in *3*) echo '3|CANCELLED|None|n1|0:0' ;; esac", squeue=squeue)
+    assert statuses(run)["k1_first"] == status
 
 
 @pytest.fixture

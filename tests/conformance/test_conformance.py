@@ -52,14 +52,15 @@ def test_the_golden_folder_passes():
 
 
 def test_the_table(tmp_path: Path):
-    copy(tmp_path, "single_thr0.5", "single_stop0", "loglikelihood_first_token")
+    copy(tmp_path, "single_thr0.5", "single_stop0", "loglikelihood_first_token", "sdar_stop_middle")
     result = run(tmp_path)
     assert result.exit_code == 0
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
     assert rows["single_thr0.5"] == ["single_thr0.5", "equal", "equal", "-", "2.2e-04"]
     assert rows["single_stop0"][:4] == ["single_stop0", "equal", "-", "-"]
     assert rows["loglikelihood_first_token"][1] == "equal"
-    assert result.stdout.endswith("3 equal, 0 different (float32)\n")
+    assert rows["sdar_stop_middle"][:4] == ["sdar_stop_middle", "equal", "-", "-"], "families may be mixed"
+    assert result.stdout.endswith("4 equal, 0 different (float32)\n")
 
 
 def test_a_differing_token_is_found(tmp_path: Path):
@@ -80,6 +81,21 @@ DIFFERENCES: dict[str, tuple[str, dict[str, Any], str | None]] = {
         "single_thr0.5",
         {"expect": [{"ids": read("single_thr0.5")["expect"][0]["ids"][:-1]}]},
         "position 56: 57",
+    ),
+    "written": (
+        "sdar_b4_dynamic_steps2_len18",
+        {"written": [[18], *read("sdar_b4_dynamic_steps2_len18")["written"][1:]]},
+        "step 1 wrote 18, 19, expected 18",
+    ),
+    "one step more": (
+        "sdar_b4_dynamic_steps2_len18",
+        {"written": [*read("sdar_b4_dynamic_steps2_len18")["written"], [9]]},
+        "step 22 wrote nothing, expected 9",
+    ),
+    "forwards of a publisher": (
+        "sdar_b4_dynamic_steps2_len18",
+        {"forwards": {"prefill": 1, "denoise": 21, "commit": 11}},
+        None,
     ),
     "finish": (
         "single_stop0",
@@ -156,6 +172,11 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "rows": (read("loglikelihood_first_token") | {"rows": []}, "names an estimator but has no rows"),
     "setting": (read("single_thr0.5") | {"decode": {"treshold": 1}}, "unknown field `treshold`"),
     "threshold": (read("single_thr0.5") | {"decode": {"threshold": 2}}, "threshold is 2"),
+    "strategy": (
+        read("sdar_stop_middle") | {"decode": {"remasking_strategy": "random"}},
+        "remasking_strategy is 'random'; this version knows sequential, low_confidence_static",
+    ),
+    "family": (read("sdar_stop_middle") | {"family": "sdar_moe"}, "the family 'sdar_moe' cannot be read"),
     "weights": (
         read("single_thr0.5") | {"checkpoint": read("single_thr0.5")["checkpoint"] | {"seed": 4}},
         "differ from those it was recorded with",

@@ -1,12 +1,15 @@
 """The published decoder's tokens and steps, vector by vector."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkpoints import GOLDEN, load_recipe, read_golden
 from traces import first_difference
+from unmask.conformance.check import check
+from unmask.conformance.vectors import read_vector
 from unmask.engine.engine import Engine
 from unmask.engine.events import Generation
 from unmask.engine.prompt import Request
@@ -19,8 +22,19 @@ def needs_no_policy(name: str) -> bool:
     return not name.startswith("loglikelihood") and (policy is None or policy["k"] == 1)
 
 
-VECTORS = sorted(file.stem for file in GOLDEN.glob("*.json") if needs_no_policy(file.stem))
-CONTENT = "a2b525a2571b2920fd9aca7a2a766215f83450c953108418260776e7339a20de"
+FAMILIES = {
+    "fast_dllm_v2": ("a2b525a2571b2920fd9aca7a2a766215f83450c953108418260776e7339a20de", 39),
+    "sdar": ("625c3464e68152bffe577300a572434441c4c327210d279223915810cc43ead2", 34),
+}
+"""What the vectors of each family hash to, and how many there are."""
+
+
+def of_family(family: str) -> list[str]:
+    names = sorted(file.stem for file in GOLDEN.glob("*.json"))
+    return [name for name in names if read_golden(name).get("family", "fast_dllm_v2") == family]
+
+
+VECTORS = [name for name in of_family("fast_dllm_v2") if needs_no_policy(name)]
 
 
 def decode(engine: Engine, vector: dict[str, Any], batch_size: int) -> list[Generation]:
@@ -76,9 +90,27 @@ def test_defaults_are_those_of_the_vectors() -> None:
     )
 
 
-def test_the_vectors_are_as_they_were_recorded() -> None:
+@pytest.mark.parametrize("name", of_family("sdar"))
+def test_vectors_in_a_publishers_terms(name: str, tmp_path: Path) -> None:
+    """Tokens, ends, forwards, and the positions that every step wrote."""
+    vector = read_vector(GOLDEN / f"{name}.json")
+    outcome = check(vector, tmp_path, "cpu")
+    assert (outcome.first_difference, outcome.tokens_equal) == (None, True)
+    assert outcome.steps_equal is (None if vector.forwards is None else True)
+
+
+def test_vectors_in_a_publishers_terms_say_what_every_step_writes() -> None:
+    assert sum(read_golden(name)["written"] is not None for name in of_family("sdar")) >= 28
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_vectors_are_as_they_were_recorded(family: str) -> None:
     content = hashlib.sha256()
-    for file in sorted(GOLDEN.glob("*.json")):
-        content.update(file.name.encode() + file.read_bytes())
-    assert content.hexdigest() == CONTENT, "tests/golden has changed: the vectors are facts, not expectations"
-    assert len(VECTORS) == 32
+    for name in of_family(family):
+        content.update(f"{name}.json".encode() + (GOLDEN / f"{name}.json").read_bytes())
+    found = content.hexdigest(), len(of_family(family))
+    assert found == FAMILIES[family], "tests/golden has changed: the vectors are facts, not expectations"
+
+
+def test_every_vector_belongs_to_a_family() -> None:
+    assert sum(len(of_family(family)) for family in FAMILIES) == len(list(GOLDEN.glob("*.json")))

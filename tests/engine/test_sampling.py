@@ -246,6 +246,14 @@ def test_draws_of_a_sure_model_are_ranked_too() -> None:
     assert ranked(found.confidences) == ranked(exact)
 
 
+def test_a_tempered_confidence_is_a_share_of_all_tokens() -> None:
+    logits = probabilities_as_logits(0.4, 0.3, 0.2, 0.1).repeat(2, 1)
+    for tempered, expected in ((False, 3 / 7), (True, 0.3)):
+        found = to_host(packed_predictions(logits.clone(), None, [0.7, 0.7], 1.0, 0.6, tempered=tempered))
+        assert found.tokens == [1, 1]
+        assert all(math.isclose(confidence, expected, rel_tol=1e-5) for confidence in found.confidences)
+
+
 def test_infinite_logits_are_no_certainty() -> None:
     logits = torch.zeros(2, 8)
     logits[0, 3] = math.inf

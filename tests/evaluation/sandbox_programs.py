@@ -56,9 +56,19 @@ for harm in (
         print("refused")
 """
 
-READ = "assert open({path!r}).read() == 'alive'"
+READ = "assert open({path!r}).read() == 'alive'\n"
 
-OPEN_LIBRARY = "import os; open(os.__file__, 'r+').close()"
+GAINABLE = """
+import ctypes
+no_new_privileges = 39
+assert ctypes.CDLL(None).prctl(no_new_privileges, 0, 0, 0, 0) == 0
+"""
+
+NAMESPACE = """
+import ctypes
+new_user = 0x10000000
+assert ctypes.CDLL(None).unshare(new_user) == 0
+"""
 
 TOKEN = "import os; assert 'hf_secret' in os.environ.values()"
 
@@ -93,6 +103,11 @@ socket.create_connection(("127.0.0.1", {port}), timeout=1).close()
 DATAGRAM = """
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", ("127.0.0.1", {port}))
+"""
+
+SHARED_MEMORY = """
+import ctypes
+assert ctypes.CDLL(None).shmget({key}, 4096, 0) != -1
 """
 
 UNIX = """

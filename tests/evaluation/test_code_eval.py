@@ -6,6 +6,7 @@ import pytest
 
 from unmask.errors import UnmaskError
 from unmask.evaluation import code_eval as metric_module
+from unmask.evaluation import sandbox
 from unmask.evaluation.code_eval import code_eval, pass_at_k, sandboxed_metric
 from unmask.evaluation.sandbox import bubblewrap_problem
 
@@ -51,6 +52,18 @@ def test_the_metric_is_the_sandbox_for_a_while(kind: str, monkeypatch: pytest.Mo
     if kind == "unsafe" or bubblewrap_problem() is None:
         assert metric.compute([TEST], [[ADD]], k=[1])[0] == {"pass@1": 1.0}
     assert evaluate.load("code_eval") == "the hub's code_eval"
+
+
+def test_without_bubblewrap_the_metric_is_refused_unless_unsafe_code_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import evaluate
+
+    monkeypatch.setattr(sandbox, "bubblewrap_problem", lambda: "it is not there")
+    with sandboxed_metric(), pytest.raises(UnmaskError, match="it is not there"):
+        evaluate.load("code_eval")
+    with sandboxed_metric(allow_unsafe=True):
+        assert evaluate.load("code_eval")
 
 
 @pytest.mark.parametrize("references, predictions", [([], []), ([TEST], []), ([TEST], [[]])])

@@ -47,6 +47,10 @@ def results(text_model: Path, invented: Path, tmp_path_factory: pytest.TempPathF
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "exact_match,flexible-extract" in result.output
+    found = json.loads((output / "results.json").read_text())
+    forwards = found["tasks"]["gsm8k"]["effect"]["generation"]["forwards"]
+    a_forward = found["speed"]["decoding"]["tokens"] / (sum(forwards.values()) - forwards["prefill"])
+    assert f" tokens/s, {a_forward:.2f} tokens a forward over 2 requests (accuracy run)" in result.output
     return output
 
 

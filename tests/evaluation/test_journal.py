@@ -139,6 +139,35 @@ def test_what_was_shared_is_counted_beside_the_work_and_written_down(model: Any)
     assert again.proof.shared() == whole.proof.shared()
 
 
+def test_what_scored_requests_shared_is_counted_and_written_down(model: Any) -> None:
+    from text_model import choices
+
+    beginning = "An example that all of them begin with, long enough for several blocks of tokens. " * 2
+    prefixes = [f"{beginning}Question {place}: why?" for place in range(2)]
+
+    def ask(lm: Any, *places: int) -> None:
+        asked = [each for place in places for each in choices(prefixes[place], " so", " not", " as it is")]
+        lm.loglikelihood(asked, disable_tqdm=True)
+
+    disk = Disk()
+    # Two targets have room: the third of a prefix is a sequence of its own, which takes the whole prefix over.
+    whole, alone = make(model, disk.journal(), batch_size=2), make(model, batch_size=2)
+    ask(whole, 0, 1)
+    ask(alone, 0)
+    once = alone.proof.shared()["scoring"]
+    ask(alone, 1)
+    apart, found = alone.proof.shared()["scoring"], whole.proof.shared()["scoring"]
+    assert once.positions > 0
+    assert apart.positions == 2 * once.positions
+    assert found.positions > apart.positions
+    assert found.flops > apart.flops > 0
+    assert found.forwards > 0
+    assert whole.proof.of() == alone.proof.of()
+    again = make(model, Disk(0).journal(disk), batch_size=2)
+    ask(again, 0, 1)
+    assert again.proof.shared() == whole.proof.shared()
+
+
 def test_answers_that_were_taken_over_are_in_no_speed(model: Any) -> None:
     whole = make(model)
     generate(whole)

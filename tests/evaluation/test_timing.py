@@ -54,7 +54,7 @@ def time_all(
 
     loaded = load_tasks([task], None, 2)
     identity = identity_of(task, repeats)
-    return timing.time_all(model, loaded, Options(limit=2), identity, progress or (lambda *_: None))
+    return timing.time_all({"": model}, loaded, Options(limit=2), identity, progress or (lambda *_: None))
 
 
 @pytest.fixture
@@ -200,6 +200,33 @@ def test_answers_that_change_between_rounds_end_the_run(model: Any, monkeypatch:
     scripted(monkeypatch, {1: even, 2: even, 3: even}, {1: "aaa", 2: "aab", 3: "aaa"})
     with pytest.raises(UnmaskError, match="k2 gave other answers in a timed round than in its warm-up"):
         time_all(model, "unmask_arith")
+
+
+def test_a_configuration_can_be_timed_on_an_engine_of_its_own(model: Any) -> None:
+    import copy
+
+    from unmask.evaluation import timing
+    from unmask.evaluation.harness import Options
+    from unmask.evaluation.task_data import load_tasks
+
+    other = copy.copy(model)
+    asked_of: list[str] = []
+
+    def noted(name: str, engine: Any) -> Any:
+        stream = engine.stream
+        engine.stream = lambda *arguments, **named: asked_of.append(name) or stream(*arguments, **named)
+        return engine
+
+    engines = {"": noted("recipe", copy.copy(model)), "k2": noted("k2", other)}
+    found = timing.time_all(
+        engines,
+        load_tasks(["unmask_arith"], None, 2),
+        Options(limit=2),
+        identity_of("unmask_arith", 1),
+        lambda *_: None,
+    )
+    assert list(found.configurations) == ["k1", "k2", "k3"]
+    assert asked_of == ["recipe", "k2", "recipe"] * 2, "the warm-up and one round"
 
 
 def test_whole_texts_cannot_be_timed(model: Any) -> None:

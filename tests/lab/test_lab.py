@@ -86,6 +86,20 @@ def test_a_plan_knows_what_is_to_do(recipe: Path, store: Store) -> None:
     assert [run.planned.configuration for run in one_task.runs] == ["k2_first", "k2_last"]
 
 
+def test_force_sets_nothing_aside_that_somebody_else_has_begun_since(
+    recipe: Path, store: Store, workers: None
+) -> None:
+    """Their worker would go on in the folder of the next attempt, and two kinds of answers would meet there."""
+    (busy,) = plant(store, recipe, "k1_first")
+    with lab.running(recipe, store=store, force="k1_first") as events:
+        busy.set_aside()
+        theirs = busy.new_attempt()
+        with pytest.raises(UnmaskError, match="k1_first is running; cancel it"):
+            list(events)
+    assert theirs.folder.exists()
+    assert len(busy.attempts()) == 1
+
+
 def test_a_sweep_runs_and_tells_what_happens(recipe: Path, store: Store, workers: None) -> None:
     events: list[SweepEvent] = []
     outcome = lab.run(recipe, store=store, slots=2, on_event=events.append)

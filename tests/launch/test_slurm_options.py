@@ -235,6 +235,11 @@ def test_a_job_with_gpus_needs_a_number_format() -> None:
     with pytest.raises(UnmaskError, match=r'\[model\]: dtype = "float16", which suits rtx_6000\.'):
         note_on_dtype(recipe((GPU, GPU + 'gpu_type = "rtx_6000"\n')))
     assert note_on_dtype(recipe((GPU, NONE))) is None
+    own = ('name = "loose"', 'name = "loose"\nmodel = { checkpoint = "another" }')
+    named = ('checkpoint = "embedded"', 'checkpoint = "embedded"\ndtype = "float16"')
+    assert note_on_dtype(recipe(named)) is None
+    with pytest.raises(UnmaskError, match="add to the model of each configuration: dtype"):
+        note_on_dtype(recipe(named, own))
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,20 @@ def test_full_refreshes_nothing() -> None:
     engine().generate(PROMPTS[0], {"block_size": BLOCK, "max_new_tokens": 10, "threshold": 1.0}, Late())
     assert told[:4] == [(None,) * LAYERS] * 4
     assert told[4] == (0,) * LAYERS
+
+
+def test_rows_that_a_probe_may_have_left_out_are_as_old_as_before() -> None:
+    """Which of them ran is known on the device only, so none of them counts as refreshed."""
+    told = []
+
+    class Probing:
+        def plan(self, view: StepView) -> StepPlan:
+            told.append(view.ages)
+            needed = sorted({*view.sub_block, *view.changed, *view.read}) if view.step else list(view.fed)
+            others = tuple(offset for offset in view.fed if offset not in needed)
+            ops = (Op.COMPUTE,) + (Op.REFRESH,) * (view.layers - 1)
+            return StepPlan(ops, Unit.MLP, rows=RowSelection(tuple(needed), others, len(others) // 2, 1))
+
+    settings = {"block_size": BLOCK, "max_new_tokens": 8, "threshold": 1.0, "block_cache": False}
+    engine().generate(PROMPTS[0], settings, Probing())
+    assert told[:4] == [(None,) * LAYERS, *((None, *(age,) * (LAYERS - 1)) for age in (0, 1, 2))]

@@ -133,3 +133,16 @@ def test_ceilings_need_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_is_not_known_of_the_steps_is_taken_at_its_best() -> None:
+    """Steps that leave the first position unknown are followed by full-block steps, where TRIM acts."""
+    never, always, unknown = {"leftmost": (False,)}, {"leftmost": (True,)}, {}
+    for spec, better in ((trim(keep=0), never), (reuse(k=2, unit="residual"), always)):
+        worse = always if better is never else never
+        best, other, most = (ceiling(spec, **script) for script in (better, worse, unknown))
+        assert best.flops_saved > other.flops_saved
+        assert most.flops_saved == best.flops_saved
+        assert most.speedup == max(best.speedup, other.speedup)
+    idle = {"unmasked": (8,)}
+    assert ceiling(reuse(on=["sub"]), **idle).dead, "dead in both cases"

@@ -1,6 +1,7 @@
 """Stores to report on, and a browser to look at pages with."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from unmask.store import Store
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "analysis"))  # its simulated sweeps are reported on too
 CHROMIUM = Path("/usr/bin/chromium")
 REQUIRED = "UNMASK_REQUIRE_CHROMIUM"
 

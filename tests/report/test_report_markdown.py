@@ -53,15 +53,16 @@ def test_a_table_has_a_row_for_every_configuration(text: str) -> None:
     assert table[0] == [
         "Configuration",
         "Accuracy (%)",
-        "Drop vs k1_first (points)",
-        "p (Holm)",
+        "Drop vs k1_first (points, 99.4 % interval)",
+        "p",
         "Work skipped (%)",
         f"Less work ({TIMES})",
         f"Operations ({TIMES} control)",
         "Total time",
         "Tokens",
+        "Tokens a forward",
         "Speed (tokens/s)",
-        f"Speed-up vs k1_first ({TIMES})",
+        f"Speed-up vs k1_first ({TIMES}, 99.4 % interval)",
     ]
     names = [row[0] for row in table[1:]]
     assert names[0] == "k1_first (control)"
@@ -83,7 +84,7 @@ def test_figures_are_those_of_the_records(text: str, invented: Store) -> None:
         if name.startswith(("k2", "k3")):
             drop = float(table[name][2].split(" ")[0].replace(MINUS, "-"))
             assert drop == pytest.approx((values["k1_first"] - value) * 100, abs=0.051)
-    assert table["k1_middle"][2:4] == ["0.0 (by construction)", MISSING]
+    assert table["k1_middle"][2:4] == ["equal by construction", MISSING]
     assert table["k3_first"][3] == "&lt; 0.001"
 
 
@@ -172,3 +173,27 @@ def test_every_figure_is_said_once(text: str, document: Document) -> None:
     assert len(figures) > 10
     for figure in set(figures):
         assert text.count(figure) == figures.count(figure)
+
+
+def test_tokens_a_forward_and_the_accuracy_under_parallelism_are_in_both_forms(
+    text: str, document: Document, invented: Store
+) -> None:
+    table = rows(text, "### arith")
+    place = table[0].index("Tokens a forward")
+    cells = {row[0].split(" ")[0]: row[place] for row in table[1:]}
+    (task, _) = document.parts[0].tasks
+    control = next(line.entry for line in task.lines if line.is_control)
+    forwards = control.effect["generation"].forwards
+    expected = (control.tokens or 0) / (forwards["block"] + forwards["sub"] + forwards["commit"])
+    assert cells["k1_first"] == f"{expected:.2f}"
+    (curve,) = task.curves
+    assert curve.method == "plain decoding"
+    row = rows(text, "#### Accuracy under parallelism")[1]
+    assert row[0] == "plain decoding"
+    assert f"k1_first ({expected:.2f}, {control.value * 100:.1f})" in row[1] + row[2]
+    assert row[3] == f"{curve.aup:.1f}"
+    best = max(line.entry.value for line in task.lines) * 100
+    assert f"y\\_max = {best:.1f} %" in text or f"y_max = {best:.1f} %" in text
+    page = as_page(document)
+    assert "<h4>Accuracy under parallelism</h4>" in page
+    assert f'<td class="number">{curve.aup:.1f}</td>' in page

@@ -362,6 +362,53 @@ def test_the_revision_of_a_checkpoint_is_no_part_of_it() -> None:
     assert pinned == run_of("trimmed", ('checkpoint = "embedded"', hub))
 
 
+HUB = "Efficient-Large-Model/Fast_dLLM_v2_7B"
+OWN_MODEL = (
+    'name = "loose"',
+    f'name = "loose"\nmodel = {{ checkpoint = "{HUB}", dtype = "bfloat16", mask_token_id = 7 }}',
+)
+
+
+def test_a_configuration_with_a_checkpoint_of_its_own_is_the_run_of_a_recipe_with_that_checkpoint() -> None:
+    beside = run_of("loose", OWN_MODEL)
+    assert (beside.model, run_of("loose").model) == (HUB, None)
+    alone = recipe(
+        ('checkpoint = "embedded"', f'checkpoint = "{HUB}"\ndtype = "bfloat16"\nmask_token_id = 7')
+    )
+    lock = lock_for(recipe(OWN_MODEL)).with_checkpoint(HUB)
+    found = next(run for run in sweep_of(alone, lock) if run.configuration == "loose")
+    assert found.identity == beside.identity
+    assert beside.identity["weights"] != run_of("trimmed", OWN_MODEL).identity["weights"]
+    assert run_of("trimmed", OWN_MODEL) == run_of("trimmed"), "the others are the runs that they were"
+
+
+def test_a_timing_run_names_the_checkpoints_that_are_not_the_recipes() -> None:
+    every = ('configurations = ["k1_*", "k2_last"]', 'configurations = ["*"]')
+    (timing,) = (run for run in planned(recipe(OWN_MODEL, every)) if run.kind == "timing")
+    settings = timing.identity["configurations"]
+    assert [name for name, each in settings.items() if "weights" in each] == ["loose"]
+    own = {key: settings["loose"][key] for key in ("weights", "dtype", "mask_token_id")}
+    assert own == {key: run_of("loose", OWN_MODEL).identity[key] for key in own}
+    assert timing.identity["weights"] == lock_for(recipe()).weights
+
+
+def test_a_grid_can_have_a_checkpoint_of_its_own_too() -> None:
+    grid = (
+        'name = "t{threshold}_s{sub_block_size}"',
+        OWN_MODEL[1].replace("loose", "t{threshold}_s{sub_block_size}"),
+    )
+    assert {run.model for run in planned(recipe(grid)) if run.configuration.startswith("t0.5")} == {HUB}
+
+
+def test_a_lock_without_a_checkpoint_of_the_recipe_is_refused() -> None:
+    lock = lock_for(recipe())
+    assert lock.with_weights("e" * 64) is None
+    with pytest.raises(UnmaskError, match=rf"{HUB} is not in the lock; run `unmask prepare`"):
+        sweep_of(recipe(OWN_MODEL), lock)
+    with pytest.raises(UnmaskError, match="mask_token_id is 999999, which is outside"):
+        planned(recipe((OWN_MODEL[0], OWN_MODEL[1].replace("= 7", "= 999999"))))
+
+
 def test_a_mask_token_outside_of_the_vocabulary_is_refused() -> None:
     with pytest.raises(UnmaskError, match="outside the vocabulary of 400 tokens"):
         run_of("trimmed", ('checkpoint = "embedded"', 'checkpoint = "embedded"\nmask_token_id = 1000000000'))
@@ -456,24 +503,29 @@ def test_a_task_that_was_not_locked_is_refused() -> None:
 AUTO = """
 [[configurations]]
 name = "auto"
-policy = { kind = "layer_reuse", layers = "auto", calibration = "trace.npz", share = 0.3 }
+policy = POLICY
 """
+CHOOSING = '{ kind = "layer_reuse", layers = "auto", calibration = "trace.npz", share = 0.3 }'
+COMBINED = f'{{ kind = "combine", rows = {{ kind = "trim" }}, layers = {CHOOSING} }}'
 
 
-def auto_run(folder: Path) -> PlannedRun:
+def auto_run(folder: Path, policy: str = CHOOSING) -> PlannedRun:
     file = folder / "recipe.toml"
-    file.write_text(TEXT + AUTO, encoding="utf-8")
+    file.write_text(TEXT + AUTO.replace("POLICY", policy), encoding="utf-8")
     found = read_recipe(file)
     return next(run for run in planned(found) if run.configuration == "auto")
 
 
-def test_another_trace_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [CHOOSING, COMBINED], ids=["alone", "combined"])
+def test_another_trace_under_the_same_name_is_another_run(tmp_path: Path, policy: str) -> None:
     (tmp_path / "trace.npz").write_bytes(b"one")
-    first = auto_run(tmp_path)
-    assert run_id(auto_run(tmp_path).identity) == run_id(first.identity)
-    assert first.identity["policy"]["calibration"] == str(tmp_path / "trace.npz")
+    first = auto_run(tmp_path, policy)
+    assert run_id(auto_run(tmp_path, policy).identity) == run_id(first.identity)
+    chosen = first.identity["policy"]
+    named = chosen["layers"] if policy is COMBINED else chosen
+    assert named["calibration"] == str(tmp_path / "trace.npz")
     (tmp_path / "trace.npz").write_bytes(b"two")
-    assert run_id(auto_run(tmp_path).identity) != run_id(first.identity)
+    assert run_id(auto_run(tmp_path, policy).identity) != run_id(first.identity)
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -1,15 +1,21 @@
 """Provenance: which code and which machine, and no secret."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.store.environment import environment, git_state, gpus
+from unmask.cli.run_one import run_one
+from unmask.store import Store
+from unmask.store.environment import computation, environment, git_state, gpus, loaded_code
 from unmask.store.redaction import HIDDEN, redacted, redacted_arguments
 from unmask.store.result import Environment
 
@@ -119,6 +125,46 @@ def test_code_installed_inside_another_checkout_has_no_commit(checkout: Path) ->
 def test_without_git_nothing_is_claimed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert git_state(checkout) == {"commit": None, "dirty": None, "diff_sha256": None}
+
+
+def test_a_difference_that_git_does_not_tell_is_like_no_other(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else answers of edited code could be taken for those of the commit, where git is slow or fails."""
+    monkeypatch.setattr("unmask.store.environment.CODE", checkout)
+    loaded_code.cache_clear()
+    clean = computation(device="cpu", dtype="float32")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    git_of_this_machine = shutil.which("git")
+    (programs / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *" diff "*) exit 1;; esac\nexec {git_of_this_machine} "$@"\n'
+    )
+    (programs / "git").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    unknown = []
+    for _ in range(2):
+        loaded_code.cache_clear()
+        unknown.append(computation(device="cpu", dtype="float32"))
+    loaded_code.cache_clear()
+    assert [each.commit for each in unknown] == [clean.commit] * 2
+    assert clean not in unknown
+    assert unknown[0] != unknown[1]
+
+
+def test_a_worker_looks_at_its_code_before_it_loads_more_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading takes minutes, and an edit meanwhile would be recorded as the code that ran."""
+    seen = []
+    stand_in = ModuleType("unmask.evaluation.worker")
+    stand_in.complete = lambda *_: seen.append(loaded_code.cache_info().currsize)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "unmask.evaluation.worker", stand_in)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    loaded_code.cache_clear()
+    folder = Store(tmp_path).run({"kind": "accuracy", "task": {"name": "arith"}}).folder
+    assert CliRunner().invoke(run_one, [str(folder), "--keep-output"]).exit_code == 0
+    assert seen == [1]
 
 
 # GPUs.

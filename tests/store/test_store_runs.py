@@ -1,5 +1,6 @@
 """Runs are found by identity, name or id; attempts never share a number; a result is published once."""
 
+import errno
 import json
 import os
 import sys
@@ -360,6 +361,25 @@ def test_a_run_set_aside_begins_anew_and_keeps_the_old_result(store: Store) -> N
     assert run.set_aside().name == "0002"
 
 
+def test_a_run_that_was_set_aside_half_way_is_not_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result goes first: one that stays without its attempts would be a result without samples."""
+    run = store.run(identity())
+    run.new_attempt()
+    run.publish(result(run, 0.5))
+    moved, rename = [], Path.rename
+
+    def once(self: Path, target: Path) -> Path:
+        if moved:
+            raise OSError(5, "the disk is gone")
+        moved.append(self.name)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", once)
+    with pytest.raises(UnmaskError, match="cannot be changed"):
+        run.set_aside()
+    assert (run.result(), len(run.attempts())) == (None, 1)
+
+
 def test_a_removed_run_is_gone(store: Store) -> None:
     run, other = done(store), done(store, k=3)
     run.remove()
@@ -376,3 +396,18 @@ def test_reading_an_attempt_writes_nothing(store: Store) -> None:
     attempt.close()
     assert (attempt.failure(), attempt.reached(), list(attempt.answers())) == (None, None, [])
     assert sorted(entry.name for entry in folder.iterdir()) == before
+
+
+def test_answers_that_cannot_be_read_are_not_taken_for_missing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.run({"task": "light"})
+    run.new_attempt()
+
+    def refused(_folder: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(UnmaskError, match=r"attempts cannot be read \(Input/output error\)"):
+        run.answers()
+    assert run.attempts() == []

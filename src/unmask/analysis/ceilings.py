@@ -10,15 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
 from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import spec_of
+from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import no_step_to_reuse
+from unmask.engine.policy import NO_STEPS, Full, no_step_to_reuse
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
@@ -26,8 +28,10 @@ from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
 from unmask.spec.decode import ResolvedSpec
+from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
+from unmask.spec.sweep import locked_for
 
 GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
 """Devices by a part of the name that their driver reports."""
@@ -36,8 +40,8 @@ PATTERN = 24
 """Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
-SCORED_BY = ("sub_block_size", "block_size", "block_cache")
-"""Decode settings that scores depend on."""
+SHARES = tuple(tuple(index * part % 8 < part for index in range(8)) for part in range(9))
+"""How often the leftmost position is among those that a step makes known: never, in one step of eight, ... always."""
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
@@ -91,11 +95,12 @@ def _device(entry: ConfigurationResult) -> str | None:
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
     """An answer with the usual steps, or with as many tokens a step as the control's ledger counts."""
-    settings = {
+    settings: dict[str, Any] = {
         name: entry.decode[name]
         for name in ("block_size", "sub_block_size", "block_cache")
         if entry.decode.get(name) is not None
     }
+    settings["family"] = FAMILIES.get(entry.family or "", FAST_DLLM_V2)
     effect = control.effect.get("generation") if control else None
     if not effect or control is None or not control.tokens:
         return Script(**settings)
@@ -118,14 +123,21 @@ class StepCounts:
     known_by: str
 
     @classmethod
-    def of_mean(cls, tokens_a_step: float, known_by: str) -> "StepCounts":
-        """Steps that make known so many positions on average."""
-        return cls(_pattern(tokens_a_step), (True,), known_by)
+    def of(cls, tokens: int, block: int, sub: int, known_by: str) -> "StepCounts":
+        """Steps of these numbers: as many tokens each, and as large a share of full-block steps."""
+        unmasked = _pattern(tokens / (block + sub))
+        leftmost = min(SHARES, key=lambda shares: abs(_block_share(unmasked, shares) - block / (block + sub)))
+        return cls(unmasked, leftmost, known_by)
 
     @property
     def mean(self) -> float:
         """Tokens a step."""
         return sum(self.unmasked) / len(self.unmasked)
+
+
+def _block_share(unmasked: tuple[int, ...], leftmost: tuple[bool, ...]) -> float:
+    steps = rehearse(Full(), 1, Script(unmasked=unmasked, leftmost=leftmost)).steps()
+    return steps["block"] / (steps["block"] + steps["sub"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +185,16 @@ def outlook(
     `steps` says, by configuration, what is known of the steps that its decode settings take.
     """
     device, known = device or (GPU if recipe.resources.gpus else None), steps or {}
-    shape = ModelShape.of(lock.shape)
     configurations = recipe.expanded()
     scripts = {each.name: _script_of(recipe, each, lock, known) for each in configurations}
     control = next(each for each in configurations if each.name == recipe.control)
-    usual = lock.decoded(recipe.decode_of(control))
-    others = [each.name for each in configurations if lock.decoded(recipe.decode_of(each)) != usual]
+    usual = _decoded(recipe, control, lock)
+    others = [each.name for each in configurations if _decoded(recipe, each, lock) != usual]
     unpriced = [name for name in others if name not in known or control.name not in known]
     ceilings: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
     for configuration in configurations:
-        name = configuration.name
+        name, shape = configuration.name, ModelShape.of(locked_for(recipe, configuration, lock).shape)
         script = scripts[name]
         against = script if name in unpriced else replace(scripts[control.name], new_tokens=script.new_tokens)
         try:
@@ -203,7 +214,7 @@ def outlook(
         idle=idle,
         equal=_equal(recipe, configurations, lock),
         beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
-        samples_needed=_samples(recipe),
+        samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
     )
 
@@ -220,26 +231,39 @@ def _ceiling(
 def _script_of(
     recipe: Recipe, configuration: ConfigurationSpec, lock: Lock, known: Mapping[str, StepCounts]
 ) -> Script:
-    script = script_of(lock.decoded(recipe.decode_of(configuration)))
+    _, decode = _decoded(recipe, configuration, lock)
+    script = script_of(decode, FAMILIES[locked_for(recipe, configuration, lock).family])
     counts = known.get(configuration.name)
     return replace(script, unmasked=counts.unmasked, leftmost=counts.leftmost) if counts else script
 
 
-def script_of(decode: ResolvedSpec) -> Script:
+def script_of(decode: ResolvedSpec, family: Family) -> Script:
     """The answer that is rehearsed: one of the longest allowed, within reason; the settings are resolved."""
     return Script(
         new_tokens=min(decode.max_new_tokens, 256),
         block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
         block_cache=decode.block_cache,
+        family=family,
     )
+
+
+def _decoded(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> tuple[str, ResolvedSpec]:
+    """The name of a configuration's checkpoint, and its decode settings with everything filled in."""
+    locked = locked_for(recipe, configuration, lock)
+    return recipe.model_of(configuration).name, locked.decoded(recipe.decode_of(configuration))
+
+
+def _layers(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> int:
+    return ModelShape.of(locked_for(recipe, configuration, lock).shape).layers
 
 
 def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for configuration in configurations:
-        decode = lock.decoded(recipe.decode_of(configuration))
-        key = msgspec.json.encode(decode), canonical(policy_spec(configuration.policy), lock.shape["layers"])
+        model, decode = _decoded(recipe, configuration, lock)
+        meaning = canonical(policy_spec(configuration.policy), _layers(recipe, configuration, lock))
+        key = model, msgspec.json.encode(decode), meaning
         groups.setdefault(key, []).append(configuration.name)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -250,7 +274,9 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Loc
     copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
-        if not is_scored(task.name):
+        if awake and not FAMILIES[lock.family].has_mask:
+            idle.append(Idle(task.name, awake, "Cannot act", NO_STEPS))
+        if not is_scored(task.name) or not FAMILIES[lock.family].has_mask:
             continue
         if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
@@ -261,13 +287,13 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Loc
 
 def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, ResolvedSpec] = {}
+    first: dict[object, tuple[str, ResolvedSpec]] = {}
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        decode = lock.decoded(recipe.decode_of(each))
+        model, decode = decoded = _decoded(recipe, each, lock)
         settings = tuple(getattr(decode, name) for name in SCORED_BY)
-        meaning = settings, canonical(policy_spec(each.policy), lock.shape["layers"])
-        if first.setdefault(meaning, decode) != decode:
+        meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
+        if first.setdefault(meaning, decoded) != decoded:
             copies.append(each.name)
     return copies
 
@@ -285,17 +311,15 @@ def _choices(task: str) -> set[str | None]:
         return {None}
 
 
-def _scored_alike(recipe: Recipe, configuration: ConfigurationSpec, layers: int) -> object:
-    """Equal for two configurations only when they must score alike: tokens are given, so no threshold chooses them."""
-    decode = recipe.decode_of(configuration)
-    settings = {name: getattr(decode, name) for name in SCORED_BY}
-    return settings, canonical(policy_spec(configuration.policy), layers)
-
-
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     success = recipe.success
     if success is None or success.confirm.least_gain < 1:
         return None
+    if success.by == "tokens_a_forward" and is_scored(success.task):
+        return (
+            f"On {success.task} tokens are given and scored, so nothing gains tokens a forward there. No run can "
+            'confirm the criterion; set success.by to "work" or "speed".'
+        )
     names = {each.name for each in recipe.expanded() if success.is_candidate(each.name)}
     for part in idle:
         if part.task == success.task and names <= set(part.configurations):
@@ -313,7 +337,8 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
         configuration for configuration in configurations if success.is_candidate(configuration.name)
     ]
     # Other decode settings mean other steps, and of those no ceiling is known.
-    if any(recipe.decode_of(configuration) != recipe.decode_of(control) for configuration in candidates):
+    usual = recipe.model_of(control), recipe.decode_of(control)
+    if any((recipe.model_of(each), recipe.decode_of(each)) != usual for each in candidates):
         return None
     by_work = success.by == "work"
     reachable = [ceilings[configuration.name] for configuration in candidates]
@@ -329,8 +354,22 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     )
 
 
-def _samples(recipe: Recipe) -> int | None:
+def _samples(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], idle: Sequence[Idle], layers: int
+) -> int | None:
+    """Rows at which the intervals of all comparisons of the criterion's task would end below the allowed loss."""
     success = recipe.success
     if success is None or not success.confirm.drop:
         return None
-    return samples_for_margin(success.confirm.drop, assumed_discordance())
+    equal = {name for part in idle if part.task == success.task for name in part.configurations}
+    scored, control = is_scored(success.task), recipe.control
+    classes: dict[object, str] = {}
+    for each in sorted(configurations, key=lambda candidate: candidate.name != control):
+        decode = recipe.decode_of(each)
+        settings = tuple(
+            getattr(decode, name) for name in (SCORED_BY if scored else decode.__struct_fields__)
+        )
+        if each.name == control or each.name not in equal:
+            classes.setdefault((settings, canonical(policy_spec(each.policy), layers)), each.name)
+    comparisons = Comparisons(max(1, len(classes) - 1))
+    return samples_for_margin(success.confirm.drop, assumed_discordance(), comparisons.level)

@@ -49,16 +49,15 @@ class Forecast:
 def forecast(recipe: Recipe, lock: Lock, runs: Sequence[PlannedRun], store: Store) -> Forecast | None:
     """Scale what comparable earlier runs took to the rows of each run; None where nothing comparable is known."""
     comparable = [
-        record
-        for record in records(store)
-        if record.seconds and _on_such_a_machine(record, recipe) and _is_of_the_model(record, lock, store)
+        record for record in records(store) if record.seconds and _on_such_a_machine(record, recipe)
     ]
     comparable.sort(key=lambda record: record.finished or "", reverse=True)
     seconds: dict[str, float] = {}
     used: set[str] = set()
     by_others = 0
     for run in runs:
-        earlier = _closest(run, [record for record in comparable if _is_comparable(record, run)])[:RECENT]
+        of_the_model = [record for record in comparable if _is_of_the_model(record, run, lock, store)]
+        earlier = _closest(run, [record for record in of_the_model if _is_comparable(record, run)])[:RECENT]
         if earlier:
             used |= {record.id for record in earlier}
             by_others += not _has_its_settings(earlier[0], run)
@@ -79,16 +78,15 @@ def steps_taken(
 
     All are of one task, so that they can be compared: the one of which most configurations are known.
     """
-    of_the_model = [record for record in records(store) if _is_of_the_model(record, lock, store)]
-    of_the_model.sort(key=lambda record: record.finished or "", reverse=True)
+    earlier = sorted(records(store), key=lambda record: record.finished or "", reverse=True)
     first = recipe.success.task if recipe.success else recipe.tasks[0].name
     tasks = sorted({run.task for run in runs}, key=lambda task: task != first)
-    known = [_steps_of_task(task, of_the_model, runs, store) for task in tasks]
+    known = [_steps_of_task(task, earlier, runs, lock, store) for task in tasks]
     return max(known, key=len, default={})
 
 
 def _steps_of_task(
-    task: str, earlier: Sequence[IndexRecord], runs: Sequence[PlannedRun], store: Store
+    task: str, earlier: Sequence[IndexRecord], runs: Sequence[PlannedRun], lock: Lock, store: Store
 ) -> dict[str, StepCounts]:
     planned = [run for run in runs if run.task == task and run.kind == "accuracy"]
     by_configuration: dict[str, StepCounts] = {}
@@ -96,7 +94,8 @@ def _steps_of_task(
         alike = [
             record
             for record in earlier
-            if _is_comparable(record, run)
+            if _is_of_the_model(record, run, lock, store)
+            and _is_comparable(record, run)
             and _same(record.decode, run.identity["decode"])
             and _in_full(record)
         ]
@@ -111,22 +110,24 @@ def _in_full(record: IndexRecord) -> bool:
 
 
 def _steps_of(earlier: Sequence[IndexRecord], task: str, store: Store) -> StepCounts | None:
-    tokens = steps = 0
+    tokens = block = sub = 0
     for record in earlier:
         result = RunFolder(store.runs_folder / record.folder).result()
         effect = result.effect.get("generation") if isinstance(result, AccuracyResult) else None
         if effect is not None:
             tokens += record.answers.tokens or 0
-            steps += effect.forwards.get("block", 0) + effect.forwards.get("sub", 0)
-    return StepCounts.of_mean(tokens / steps, f"earlier runs of {task}") if tokens and steps else None
+            block += effect.forwards.get("block", 0)
+            sub += effect.forwards.get("sub", 0)
+    return StepCounts.of(tokens, block, sub, f"earlier runs of {task}") if tokens and block + sub else None
 
 
-def _is_of_the_model(record: IndexRecord, lock: Lock, store: Store) -> bool:
-    """By the hash of its files, or by its name as long as there is no lock."""
+def _is_of_the_model(record: IndexRecord, run: PlannedRun, lock: Lock, store: Store) -> bool:
+    """By the hash of the checkpoint's files, or by its name as long as there is no lock."""
     if not isinstance(lock, Outline):
-        return record.weights == lock.weights
+        return bool(record.weights == run.identity["weights"])
+    place = lock.others[run.model].model if run.model else lock.model
     try:
-        return RunFolder(store.runs_folder / record.folder).worker.checkpoint == lock.model
+        return RunFolder(store.runs_folder / record.folder).worker.checkpoint == place
     except UnmaskError:
         return False
 

@@ -1,16 +1,29 @@
-"""Accuracy against speed: which configurations are worth having, and which another one beats.
+"""Accuracy against speed: which configurations are worth having, which another one beats, and AUP.
 
 Plain decoding at other thresholds is always among the competitors, also between the thresholds that were
 tried: a policy below that curve is dominated, because a threshold alone does better.
 """
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import exp
+from statistics import fmean
 
 from unmask.analysis.gains import Speedup, counted_gain, speedup_of
-from unmask.analysis.likeness import acts, control_of, likeness, threshold
+from unmask.analysis.likeness import (
+    acts,
+    but_threshold,
+    control_of,
+    method_of,
+    outcome_class,
+    threshold,
+    tokens_a_forward,
+)
+from unmask.analysis.losses import Comparisons, Loss, comparisons_of, loss_of
+from unmask.analysis.samples import outcomes
+from unmask.analysis.statistics import LEVEL, Interval, mean_interval
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
-from unmask.analysis.verdict import Loss, loss_of
 from unmask.spec.recipe import Gained
 
 
@@ -27,6 +40,8 @@ class Point:
     acts: bool
     threshold: float | None
     """Of plain decoding; None under a policy."""
+    settings: Hashable
+    """Equal for points that may lie on one curve of thresholds: checkpoint and all other decode settings."""
     speedup: Speedup | None
     loss: Loss | None
     """Against the control; None for the control itself and without rows."""
@@ -36,20 +51,34 @@ class Point:
     """Whether a competitor is better in both beyond the intervals."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Plain decoding at one threshold for a share of the questions, and at another one for the rest."""
+
+    slower: str
+    faster: str
+    share: float
+    """Of the questions that the slower one answers."""
+    accuracy: float
+    """That is to be expected."""
+
+
 def frontier(table: Table, group: TaskResults, axis: Gained = "speed") -> list[Point]:
     """All configurations of a task whose gain is known, the fastest first."""
     control = control_of(group)
     if control is None:
         return []
-    placed = [point for entry in group.entries if (point := _point(table, control, entry, axis)) is not None]
+    comparisons = comparisons_of(table, group)
+    points = [_point(table, control, entry, axis, comparisons) for entry in group.entries]
+    placed = [point for point in points if point is not None]
     curve = sorted((point for point in placed if point.threshold is not None), key=lambda rival: rival.gain)
-    twins = {entry.configuration: likeness(entry) for entry in group.entries}
+    twins = {entry.configuration: outcome_class(entry) for entry in group.entries}
     judged = [
         # Configurations that must decode alike differ by noise only, so they do not beat each other.
         _judged(
             point,
             [rival for rival in placed if twins[rival.configuration] != twins[point.configuration]],
-            curve,
+            [rival for rival in curve if rival.settings == point.settings],
         )
         for point in placed
     ]
@@ -68,9 +97,14 @@ def best_under(points: list[Point], budget: float, certain: bool = True) -> Poin
 
 
 def _point(
-    table: Table, control: ConfigurationResult, entry: ConfigurationResult, axis: Gained
+    table: Table,
+    control: ConfigurationResult,
+    entry: ConfigurationResult,
+    axis: Gained,
+    comparisons: Comparisons,
 ) -> Point | None:
-    speedup = speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task)
+    name, level = entry.configuration, comparisons.level
+    speedup = speedup_of(table, entry.experiment, name, control.configuration, entry.task, level)
     if axis == "speed":
         gain = speedup.value if speedup else 1.0 if entry is control and _is_timed(table, entry) else None
     else:
@@ -85,8 +119,9 @@ def _point(
         axis=axis,
         acts=acts(entry),
         threshold=threshold(entry),
+        settings=but_threshold(entry),
         speedup=speedup,
-        loss=None if entry is control else loss_of(control, entry),
+        loss=None if entry is control else loss_of(control, entry, comparisons),
     )
 
 
@@ -114,14 +149,41 @@ def _judged(point: Point, rivals: list[Point], curve: list[Point]) -> Point:
 
 
 def _below_curve(point: Point, curve: list[Point]) -> tuple[str, ...]:
-    """The two thresholds between which plain decoding is expected to do better at the same speed."""
-    for slower, faster in pairwise(curve):
-        if slower.gain <= point.gain <= faster.gain and slower.gain < faster.gain:
-            share = (point.gain - slower.gain) / (faster.gain - slower.gain)
-            expected = slower.accuracy + share * (faster.accuracy - slower.accuracy)
-            if expected > point.accuracy:
-                return slower.configuration, faster.configuration
+    """The two thresholds between which plain decoding is expected to do better at the same gain."""
+    mixture = mixture_at(point.gain, curve)
+    if mixture is not None and mixture.accuracy > point.accuracy:
+        return mixture.slower, mixture.faster
     return ()
+
+
+def mixture_at(gain: float, curve: list[Point]) -> Mixture | None:
+    """The mixture of neighbouring thresholds that gains so much; None beyond the thresholds that were tried.
+
+    What a question costs, as a share of what it costs the control, is one over the gain, so that costs can be mixed.
+    """
+    for slower, faster in pairwise(sorted(curve, key=lambda point: point.gain)):
+        if slower.gain <= gain <= faster.gain and slower.gain < faster.gain:
+            share = (1 / gain - 1 / faster.gain) / (1 / slower.gain - 1 / faster.gain)
+            accuracy = share * slower.accuracy + (1 - share) * faster.accuracy
+            return Mixture(slower.configuration, faster.configuration, share, accuracy)
+    return None
+
+
+def above_mixture(
+    mixture: Mixture, group: TaskResults, configuration: str, level: float = LEVEL
+) -> tuple[float, Interval] | None:
+    """A configuration's accuracy minus what a mixture is expected to have, paired by row; None without rows.
+
+    The share of the mixture is taken as known.
+    """
+    names = (configuration, mixture.slower, mixture.faster)
+    rows = [outcomes(entry) if (entry := group.entry(name)) else None for name in names]
+    own, slower, faster = rows
+    if not own or not slower or not faster or not own.keys() == slower.keys() == faster.keys():
+        return None
+    share = mixture.share
+    differences = [own[row] - share * slower[row] - (1 - share) * faster[row] for row in own]
+    return fmean(differences), mean_interval(differences, level)
 
 
 def _clearly(better: Point, worse: Point) -> bool:
@@ -134,3 +196,72 @@ def _clearly(better: Point, worse: Point) -> bool:
         return False
     upper = better.loss.interval.high if better.loss else 0.0
     return faster and upper < worse.loss.interval.low
+
+
+TOLERATED = 5.0
+"""Percent below a curve's first point from which a point no longer counts for AUP."""
+STEEPNESS = 3.0
+"""How fast AUP's weight falls with the distance to the best accuracy."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One configuration of a curve."""
+
+    configuration: str
+    tokens_a_forward: float
+    accuracy: float
+    """In percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The configurations of one method, and its accuracy under parallelism."""
+
+    method: str
+    points: tuple[CurvePoint, ...]
+    """That count, from the fewest tokens a forward on."""
+    left_out: tuple[CurvePoint, ...]
+    """More than five points below the first."""
+    best: float
+    """The best accuracy of all methods of the comparison, in percent."""
+
+    @property
+    def aup(self) -> float:
+        """The area under the curve, weighted by accuracy (hao-ai-lab/d3LLM, AUP_leaderboard)."""
+        return aup([(point.tokens_a_forward, point.accuracy) for point in self.points], self.best)
+
+
+def aup(points: Sequence[tuple[float, float]], best: float) -> float:
+    """Accuracy under parallelism of points (tokens a forward, accuracy in percent), given the best accuracy of all.
+
+    The first point counts as a rectangle, each further one adds a trapezium of weighted accuracies.
+    """
+    weighted = [
+        (rate, accuracy * min(exp(-STEEPNESS * (1 - accuracy / best)), 1)) for rate, accuracy in points
+    ]
+    first_rate, first_accuracy = points[0]
+    steps = ((after - before) * (high + low) / 2 for (before, low), (after, high) in pairwise(weighted))
+    return first_rate * first_accuracy + sum(steps)
+
+
+def curves(group: TaskResults) -> list[Curve]:
+    """The curves of a task that have two points or more; configurations that must agree are one point."""
+    methods: dict[Hashable, dict[Hashable, CurvePoint]] = {}
+    names: dict[Hashable, str] = {}
+    for entry in group.entries:
+        rate = tokens_a_forward(entry)
+        if rate is not None:
+            method, name = method_of(entry)
+            names.setdefault(method, name)
+            point = CurvePoint(entry.configuration, rate, entry.value * 100)
+            methods.setdefault(method, {}).setdefault(outcome_class(entry), point)
+    best = max((point.accuracy for points in methods.values() for point in points.values()), default=0.0)
+    made = []
+    for method, by_class in methods.items():
+        points = sorted(by_class.values(), key=lambda point: (point.tokens_a_forward, -point.accuracy))
+        counted = [point for point in points if point.accuracy >= points[0].accuracy - TOLERATED]
+        if len(points) > 1 and best:
+            left_out = tuple(point for point in points if point not in counted)
+            made.append(Curve(names[method], tuple(counted), left_out, best))
+    return made

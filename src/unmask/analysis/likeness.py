@@ -17,6 +17,8 @@ from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
 """Layers of the published checkpoints, for results that do not say how many their model has."""
+SCORED_BY = ("sub_block_size", "block_size", "block_cache")
+"""Decode settings that scores depend on."""
 Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 
 
@@ -37,8 +39,26 @@ def behaviour(result: Measured) -> Hashable:
 
 
 def likeness(result: Measured) -> Hashable:
-    """Equal for two results only when policy and decode settings must decode alike."""
-    return behaviour(result), _frozen(dict(result.decode))
+    """Equal for two results only when checkpoint, policy and decode settings must decode alike."""
+    return result.model, behaviour(result), _decoding(result)
+
+
+def must_agree(first: ConfigurationResult, second: ConfigurationResult) -> bool:
+    """Whether two results must be equal: both decode alike, or what differs had nothing to act on."""
+    return outcome_class(first) == outcome_class(second)
+
+
+def outcome_class(entry: ConfigurationResult) -> Hashable:
+    """Equal for two results only when they must be equal: a policy that could not act is none."""
+    parts = entry.effect.values()
+    idle = bool(parts) and all(part.inactive and not part.branch_rows_skipped for part in parts)
+    return entry.model, BASELINE if idle else behaviour(entry), _decoding(entry)
+
+
+def _decoding(result: Measured) -> Hashable:
+    """The decode settings that matter: where tokens are given, a threshold that would choose them does not."""
+    scored = set(result.effect) == {"scoring"}
+    return _frozen({name: value for name, value in result.decode.items() if not scored or name in SCORED_BY})
 
 
 def acts(result: Measured) -> bool:
@@ -74,7 +94,7 @@ def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[Configurati
         if spec is not None and spec.layer_fields:
             rest = {key: value for key, value in entry.policy.items() if key not in spec.layer_fields}
             axis = spec.layer_fields[0]
-            by_settings[axis, _frozen([rest, dict(entry.decode)])].append(entry)
+            by_settings[axis, _frozen([rest, dict(entry.decode), entry.model])].append(entry)
     return [
         group
         for (axis, _), group in by_settings.items()
@@ -82,10 +102,32 @@ def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[Configurati
     ]
 
 
+def method_of(entry: ConfigurationResult) -> tuple[Hashable, str]:
+    """What configurations of one method share, and its name: weights, policy, and the kind of unmasking rule.
+
+    They may differ in what the rule is given (a threshold, positions a step), which trades accuracy for parallelism.
+    """
+    rule = entry.decode.get("rule") or {}
+    kind = str(rule.get("kind") or "threshold")
+    rest = {name: value for name, value in entry.decode.items() if name not in ("threshold", "rule")}
+    spec = spec_of(entry)
+    policy = [str(entry.policy.get("kind")), (spec.short_name if spec else None) or ""]
+    words = [*(policy if acts(entry) else ["plain decoding"]), "" if kind == "threshold" else kind]
+    return (entry.provenance.get("weights"), behaviour(entry), kind, _frozen(rest)), ", ".join(
+        filter(None, words)
+    )
+
+
 def threshold(result: Measured) -> float | None:
     """The threshold of a plain decoding; None under a policy."""
     value = result.decode.get("threshold")
     return None if acts(result) or value is None else float(value)
+
+
+def but_threshold(result: Measured) -> Hashable:
+    """Equal for two results only when they may lie on one curve of thresholds."""
+    rest = {name: value for name, value in result.decode.items() if name not in ("threshold", "rule")}
+    return result.model, _frozen(rest)
 
 
 def _frozen(value: Any) -> Hashable:
@@ -120,10 +162,7 @@ def flops(result: Measured) -> float | None:
 def tokens_a_forward(result: Measured) -> float | None:
     """Accepted tokens over block, sub and commit forwards; None where nothing was generated or counted."""
     effect = result.effect.get("generation")
-    if effect is None or not result.tokens:
-        return None
-    forwards = sum(number for kind, number in effect.forwards.items() if kind != "prefill")
-    return result.tokens / forwards if forwards else None
+    return effect.tokens_a_forward(result.tokens) if effect else None
 
 
 def units(result: Measured) -> int | None:

@@ -1,8 +1,8 @@
 """Statistics of accuracies: plain functions of numbers. Knows nothing of runs, stores or policies.
 
 In this order: intervals of one proportion and of one mean; samples in clusters; the difference of two
-configurations on the same samples (score interval, bootstrap, exact test) and on different samples; many comparisons;
-how many samples a difference needs. scipy is imported late because it takes more than a second.
+configurations on the same samples (an interval and the p-value of the same test) and on different samples; many
+comparisons; how many samples a difference needs. scipy is imported late because it takes more than a second.
 """
 
 import math
@@ -153,62 +153,6 @@ def _score(
     return without_variance
 
 
-FEWEST = 50
-"""Below this number of samples (or clusters) the bootstrap is refused: its intervals are then too narrow."""
-RESAMPLES = 10_000
-FEW_KINDS = 16
-"""Distinct values up to which they are counted; right and wrong give three."""
-CHUNK = 4_000_000
-"""Draws held in memory at once."""
-
-
-def paired_bootstrap(
-    differences: Sequence[float],
-    clusters: Sequence[Hashable] | None = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    level: float = LEVEL,
-) -> Interval:
-    """Percentile interval of the mean difference (Efron and Tibshirani, An Introduction to the Bootstrap, 1993)."""
-    values = np.asarray(differences, dtype=float)
-    sums, sizes = _totals(values, clusters)
-    if len(sums) < FEWEST:
-        what = "samples" if clusters is None else "clusters"
-        raise UnmaskError(
-            f"The bootstrap needs at least {FEWEST} {what}; there are {len(sums)}. Use the score interval."
-        )
-    means = _resampled(sums, sizes, np.random.default_rng(seed), resamples)
-    low, high = np.quantile(means, [0.5 - level / 2, 0.5 + level / 2])
-    return Interval(float(low), float(high), level, f"bootstrap, seed {seed}")
-
-
-def _totals(
-    values: NDArray[np.float64], clusters: Sequence[Hashable] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sum and number of the values of each unit that is drawn."""
-    if clusters is None:
-        return values, np.ones(len(values))
-    numbers: dict[Hashable, int] = {}
-    index = np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters])
-    return np.bincount(index, weights=values).astype(float), np.bincount(index).astype(float)
-
-
-def _resampled(
-    sums: NDArray[np.float64], sizes: NDArray[np.float64], random: np.random.Generator, resamples: int
-) -> NDArray[np.float64]:
-    kinds, counts = np.unique(sums, return_counts=True)
-    if len(kinds) <= FEW_KINDS and np.all(sizes == 1):
-        # How often each value is drawn is all that matters, and far quicker to draw.
-        drawn = random.multinomial(len(sums), counts / len(sums), size=resamples)
-        means_of_counts: NDArray[np.float64] = drawn @ kinds / len(sums)
-        return means_of_counts
-    means, step = [], max(1, CHUNK // len(sums))
-    for start in range(0, resamples, step):
-        index = random.integers(len(sums), size=(min(step, resamples - start), len(sums)))
-        means.append(sums[index].sum(axis=1) / sizes[index].sum(axis=1))
-    return np.concatenate(means)
-
-
 @dataclass(frozen=True, slots=True)
 class PairedCounts:
     """McNemar's table."""
@@ -238,28 +182,52 @@ class Difference:
     value: float
     count: int
     interval: Interval
-    """The score interval; with clusters the clustered one; Student's where rows are not right or wrong."""
-    bootstrap: Interval | None
-    """None with too few samples for it."""
+    """From the lowest to the highest bound of the intervals that its method names."""
     counts: PairedCounts | None
     """None where a row's value is not just right or wrong."""
-    p_value: float | None
-    """Exact McNemar test that the two are equally accurate."""
+    p_value: float
+    """The largest of the tests that these intervals invert: below 1 - level exactly where the interval excludes 0."""
 
 
-def mcnemar(counts: PairedCounts) -> float:
+def mcnemar(gained: int, lost: int) -> float:
     """Exact two-sided p-value (McNemar, Psychometrika 12, 1947; a binomial test of the discordant samples)."""
     from scipy.stats import binomtest
 
-    changed = counts.lost + counts.gained
-    return float(binomtest(counts.gained, changed, 0.5).pvalue) if changed else 1.0
+    return float(binomtest(gained, gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def mcnemar_score(gained: int, lost: int) -> float:
+    """The same by the normal approximation without a correction, which Tango's interval inverts."""
+    return 2 * _STANDARD.cdf(-abs(gained - lost) / math.sqrt(gained + lost)) if gained + lost else 1.0
+
+
+def exact_interval(gained: int, lost: int, count: int, level: float = LEVEL) -> Interval:
+    """What the exact test does not exclude, given how many samples changed (Clopper and Pearson, Biometrika 26, 1934).
+
+    It excludes 0 exactly when that test does, but takes the share of changed samples for known.
+    """
+    from scipy.stats import beta
+
+    changed, tail = gained + lost, (1 - level) / 2
+    low = float(beta.ppf(tail, gained, lost + 1)) if gained else 0.0
+    high = float(beta.ppf(1 - tail, gained + 1, lost)) if lost else 1.0
+    share = changed / count
+    return Interval(share * (2 * low - 1), share * (2 * high - 1), level, "exact")
+
+
+def student(mean: float, error: float, freedom: int) -> float:
+    """Two-sided p-value of a mean with an estimated error."""
+    from scipy.stats import t
+
+    if not error:
+        return 1.0 if not mean else 0.0
+    return 2 * float(t.sf(abs(mean) / error, freedom))
 
 
 def paired_difference(
     first: Sequence[float],
     second: Sequence[float],
     clusters: Sequence[Hashable] | None = None,
-    seed: int = 0,
     level: float = LEVEL,
 ) -> Difference:
     """Compare two configurations row by row; rows must be the same, in the same order."""
@@ -271,21 +239,48 @@ def paired_difference(
     change = after - before
     binary = bool(np.isin(before, (0.0, 1.0)).all() and np.isin(after, (0.0, 1.0)).all())
     counts = _counts(before, after) if binary else None
-    if clusters is not None and len(set(clusters)) > 1:
-        interval = clustered_interval(change.tolist(), clusters, level)
-    elif counts is not None:
-        interval = paired_interval(counts.gained, counts.lost, counts.count, level)
-    else:
-        interval = mean_interval(change.tolist(), level)
-    drawn = len(change) if clusters is None else len(set(clusters))
+    tests = [_plain_test(change, counts, level)]
+    if counts is not None:
+        exact = exact_interval(counts.gained, counts.lost, counts.count, level)
+        tests.append((exact, mcnemar(counts.gained, counts.lost)))
+    if clusters is not None and len(set(clusters)) > 1 and change.any():
+        tests.append(_clustered_test(change, clusters, level))
+    # The widest bounds and the largest p-value belong together: 0 is outside of the whole where it is outside of each.
+    intervals = [interval for interval, _ in tests]
+    bounds = min(each.low for each in intervals), max(each.high for each in intervals)
     return Difference(
         value=float(change.mean()),
         count=len(change),
-        interval=interval,
-        bootstrap=paired_bootstrap(change.tolist(), clusters, seed, level=level) if drawn >= FEWEST else None,
+        interval=Interval(*bounds, level, ", ".join(each.method for each in intervals)),
         counts=counts,
-        p_value=mcnemar(counts) if counts is not None else None,
+        p_value=max(p_value for _, p_value in tests),
     )
+
+
+def _plain_test(
+    change: NDArray[np.float64], counts: PairedCounts | None, level: float
+) -> tuple[Interval, float]:
+    """Interval and p-value of a mean change, of rows that are independent."""
+    count = len(change)
+    if counts is not None:
+        interval = paired_interval(counts.gained, counts.lost, count, level)
+        return interval, mcnemar_score(counts.gained, counts.lost)
+    if count < 2:
+        return Interval(-1.0, 1.0, level, "one row"), 1.0
+    if not change.any():
+        # Where nothing has changed there is no spread to learn from.
+        return paired_interval(0, 0, count, level), 1.0
+    error = float(change.std(ddof=1)) / math.sqrt(count)
+    return mean_interval(change.tolist(), level), student(float(change.mean()), error, count - 1)
+
+
+def _clustered_test(
+    change: NDArray[np.float64], clusters: Sequence[Hashable], level: float
+) -> tuple[Interval, float]:
+    """The same of rows in clusters."""
+    values = change.tolist()
+    error, freedom = clustered_error(values, clusters), len(set(clusters)) - 1
+    return clustered_interval(values, clusters, level), student(float(change.mean()), error, freedom)
 
 
 def _counts(first: NDArray[np.float64], second: NDArray[np.float64]) -> PairedCounts:
@@ -314,14 +309,9 @@ def unpaired_interval(
     return Interval(max(-1.0, difference - down), min(1.0, difference + up), level, "Newcombe")
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values by Holm's step-down method (Scandinavian Journal of Statistics 6, 1979, 65-70)."""
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
+def bonferroni(p_value: float, comparisons: int) -> float:
+    """A p-value corrected for the number of comparisons, as `bonferroni_level` corrects intervals."""
+    return min(1.0, p_value * max(1, comparisons))
 
 
 def bonferroni_level(level: float, comparisons: int) -> float:

@@ -66,6 +66,10 @@ class ConfigurationResult:
     layers: int | None = None
     shape: Plain | None = None
     """Widths and counts of the model, where they are recorded."""
+    model: str | None = None
+    """The checkpoint as the recipe names it, where it is another than the recipe's own."""
+    family: str | None = None
+    """The family of the model, where it is recorded."""
     run: str | None = None
     samples: Path | None = None
     """File with one line a row; foreign results have none."""
@@ -104,6 +108,8 @@ class ConfigurationTiming:
     provenance: Plain = field(default_factory=dict)
     cores: int | None = None
     layers: int | None = None
+    model: str | None = None
+    """The checkpoint as the recipe names it, where it is another than the recipe's own."""
 
     @property
     def units(self) -> int:
@@ -243,6 +249,7 @@ def entry_of(
     result: AccuracyResult,
     folder: Path | None = None,
     shape: Mapping[str, int] | None = None,
+    model: str | None = None,
 ) -> ConfigurationResult:
     """An accuracy run's result as an entry; `shape` is that of the model where the result does not say."""
     identity, answers, decoding = result.identity, result.answers, result.speed.decoding
@@ -271,13 +278,17 @@ def entry_of(
         provenance=_provenance(result),
         layers=_layers(result.effect.values()),
         shape=result.model.shape or shape,
+        model=model,
+        family=result.model.family,
         run=result.id,
         samples=attempt.samples_file if attempt else None,
     )
 
 
-def timings_of(experiment: str, result: TimingResult) -> Iterator[ConfigurationTiming]:
-    """All configurations of a timing run's result."""
+def timings_of(
+    experiment: str, result: TimingResult, models: Mapping[str, str] | None = None
+) -> Iterator[ConfigurationTiming]:
+    """All configurations of a timing run's result; `models` names checkpoints of their own."""
     settings = result.identity.get("configurations") or {}
     for name, measured in result.configurations.items():
         setting = settings.get(name) or {}
@@ -302,18 +313,22 @@ def timings_of(experiment: str, result: TimingResult) -> Iterator[ConfigurationT
             shared={result.path: measured.shared} if measured.shared else {},
             answers=measured.answers_sha256,
             conditions=result.conditions,
-            provenance=_provenance(result),
+            provenance=_provenance(result, setting),
+            model=(models or {}).get(name),
             cores=result.environment.cores,
             layers=_layers([measured.effect]),
         )
 
 
-def _provenance(result: AnyResult) -> dict[str, Any]:
-    """What must be the same for two results to be comparable, and where they come from."""
+def _provenance(result: AnyResult, setting: Plain | None = None) -> dict[str, Any]:
+    """What must be the same for two results to be comparable, and where they come from.
+
+    `setting` is that of one configuration of a timing run, which may have a checkpoint of its own.
+    """
     identity, environment = result.identity, result.environment
     task = identity.get("task") or {}
     return {
-        "weights": identity.get("weights"),
+        "weights": (setting or {}).get("weights") or identity.get("weights"),
         "engine": identity.get("engine"),
         "dtype": environment.dtype or identity.get("dtype"),
         "data": task.get("rows_sha256"),
@@ -342,7 +357,8 @@ def own_table(store: Store, names: Iterable[str] | None = None) -> Table:
 def experiment_table(store: Store, name: str) -> Table:
     """The results of one experiment."""
     planned = experiment_of(store, name)
-    lock = _lock(planned)
+    lock, recipe = _lock(planned), planned_recipe(planned)
+    models = recipe.own_models() if recipe else {}
     entries: list[ConfigurationResult] = []
     timings: list[ConfigurationTiming] = []
     missing: list[Planned] = []
@@ -355,12 +371,12 @@ def experiment_table(store: Store, name: str) -> Table:
         elif run.retraction() is not None:
             retracted.append(_planned(member))
         elif isinstance(result, TimingResult):
-            timings += timings_of(name, result)
+            timings += timings_of(name, result, models)
         else:
-            same = lock is not None and lock.weights == result.identity.get("weights")
-            shape = lock.shape if lock is not None and same else None
-            entries.append(entry_of(name, member.configuration, result, run.folder, shape))
-    recipe = planned_recipe(planned)
+            locked = lock.with_weights(result.identity.get("weights")) if lock is not None else None
+            shape = locked.shape if locked is not None else None
+            model = models.get(member.configuration)
+            entries.append(entry_of(name, member.configuration, result, run.folder, shape, model))
     missing += _never_started(recipe, planned.members) if recipe else []
     experiment = AnalysedExperiment(
         name=name,

@@ -1,8 +1,7 @@
 """The recipe's criteria, answered: confirmed, rejected, not confirmed or undecided, with the reason and the intervals.
 
 Speed comes from timing runs only, work and tokens a forward are counted, loss of accuracy comes from rows paired by
-sample. Confirming means picking the best of several candidates, so its intervals are widened for their number
-(Bonferroni); rejecting needs every candidate to fail, which no choice can favour, so its intervals are not. Figures
+sample. All intervals are those of the task's table, at the level at which all its comparisons hold together. Figures
 that a guard calls invalid neither confirm nor reject anything.
 
 From top to bottom: what is known of each candidate, one candidate against the criteria, what is missing for an answer,
@@ -15,21 +14,14 @@ from typing import Literal
 
 from unmask.analysis.gains import GAINED, Gain, counted_gain, speedup_of, timed_gain
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.samples import difference
-from unmask.analysis.statistics import (
-    Interval,
-    bonferroni_level,
-    careful_discordance,
-    samples_for_margin,
-    unpaired_interval,
-)
-from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, Table, TaskResults
+from unmask.analysis.losses import Comparisons, Loss, comparisons_of, loss_of
+from unmask.analysis.statistics import careful_discordance, samples_for_margin
+from unmask.analysis.table import AnalysedExperiment, Table, TaskResults
 from unmask.analysis.words import bound_points, counted, in_words, join_words, percent, points
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import SuccessSpec
 
 Answer = Literal["confirmed", "rejected", "not confirmed", "undecided"]
-LEVEL = 0.95
 NOT_PAIRED = (
     "Imported speeds are totals of accuracy runs; a timing run is needed.",
     "Imported accuracies come without rows, so differences cannot be paired.",
@@ -49,35 +41,18 @@ MEANINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """The control's accuracy minus the candidate's."""
-
-    value: float
-    interval: Interval
-    corrected: Interval
-    """The same at the level corrected for the number of candidates."""
-    rows: int
-    discordant: float | None
-    """Share of the rows on which the two disagree; None where rows are not paired."""
-    paired: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A candidate's case."""
 
     configuration: str
     gain: Gain | None
     """By what the criteria name."""
-    corrected_gain: Gain | None
     loss: Loss | None
     has_result: bool
     """Whether its own result is there, so that only the control's can be missing."""
 
 
-def candidates_of(
-    table: Table, experiment: str, criteria: SuccessSpec, level: float = 0.95
-) -> tuple[Candidate, ...]:
+def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple[Candidate, ...]:
     """Every configuration that the criteria name, those without a result too.
 
     Speeds are those of timing runs on the criteria's own task: on another task a policy gains something else.
@@ -90,19 +65,19 @@ def candidates_of(
     about = table.experiment(experiment)
     planned = [run.configuration for run in (*about.missing, *about.retracted) if run.configuration]
     names = [name for name in dict.fromkeys([*entries, *timed, *planned]) if criteria.is_candidate(name)]
-    strict = bonferroni_level(level, len(names))
+    comparisons = comparisons_of(table, group) if group else Comparisons(len(names))
 
-    def gain(name: str, at: float) -> Gain | None:
+    def gain(name: str) -> Gain | None:
         if criteria.by == "speed":
-            return timed_gain(speedup_of(table, experiment, name, criteria.control, criteria.task, at))
+            level = comparisons.level
+            return timed_gain(speedup_of(table, experiment, name, criteria.control, criteria.task, level))
         return counted_gain(criteria.by, control, entries[name]) if control and name in entries else None
 
     return tuple(
         Candidate(
             configuration=name,
-            gain=gain(name, level),
-            corrected_gain=gain(name, strict),
-            loss=loss_of(control, entries[name], level, strict) if control and name in entries else None,
+            gain=gain(name),
+            loss=loss_of(control, entries[name], comparisons) if control and name in entries else None,
             has_result=name in entries,
         )
         for name in names
@@ -113,37 +88,6 @@ def judged_group(table: Table, experiment: str, task: str) -> TaskResults | None
     """The task's entries; of several limits the one with the most rows."""
     groups = [group for group in table.groups() if (group.experiment.name, group.task) == (experiment, task)]
     return max(groups, key=lambda group: max(entry.rows or 0 for entry in group.entries), default=None)
-
-
-def loss_of(
-    control: ConfigurationResult,
-    entry: ConfigurationResult,
-    level: float = 0.95,
-    corrected: float | None = None,
-) -> Loss | None:
-    """How much a configuration loses, paired by row where rows are on disk."""
-    strict = level if corrected is None else corrected
-    pair, wide_pair = (difference(control, entry, each) for each in (level, strict))
-    if pair is None or wide_pair is None:
-        if not (control.rows and entry.rows):
-            return None
-        plain, wide = (
-            unpaired_interval(entry.value, entry.rows, control.value, control.rows, each)
-            for each in (level, strict)
-        )
-        return Loss(control.value - entry.value, plain, wide, entry.rows, None, paired=False)
-    return Loss(
-        value=-pair.value,
-        interval=_turned(pair.interval),
-        corrected=_turned(wide_pair.interval),
-        rows=pair.count,
-        discordant=pair.counts.discordant if pair.counts else None,
-        paired=True,
-    )
-
-
-def _turned(interval: Interval) -> Interval:
-    return Interval(-interval.high, -interval.low, interval.level, interval.method)
 
 
 def goal_of(criteria: SuccessSpec) -> str:
@@ -158,16 +102,16 @@ def goal_of(criteria: SuccessSpec) -> str:
 def confirms(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether a candidate certainly gains more than asked for and certainly loses less than allowed."""
     bounds = criteria.confirm
-    if candidate.corrected_gain is None or candidate.loss is None or not candidate.loss.paired:
+    if candidate.gain is None or candidate.loss is None or not candidate.loss.paired:
         return False
-    return candidate.corrected_gain.low > bounds.least_gain and candidate.loss.corrected.high < bounds.drop
+    return candidate.gain.low > bounds.least_gain and candidate.loss.interval.high < bounds.drop
 
 
 def could_confirm(candidate: Candidate, criteria: SuccessSpec) -> bool:
     """Whether more data could still make a candidate meet the criterion."""
     bounds = criteria.confirm
-    enough = candidate.corrected_gain is None or candidate.corrected_gain.high > bounds.least_gain
-    return enough and (candidate.loss is None or candidate.loss.corrected.low < bounds.drop)
+    enough = candidate.gain is None or candidate.gain.high > bounds.least_gain
+    return enough and (candidate.loss is None or candidate.loss.interval.low < bounds.drop)
 
 
 def rejects(candidate: Candidate, criteria: SuccessSpec) -> bool:
@@ -192,11 +136,8 @@ def _answer(candidates: Sequence[Candidate], criteria: SuccessSpec) -> Answer:
         return "undecided"
     if all(rejects(candidate, criteria) for candidate in candidates):
         return "rejected"
-    return "undecided" if any(_is_open(candidate, criteria) for candidate in candidates) else "not confirmed"
-
-
-def _is_open(candidate: Candidate, criteria: SuccessSpec) -> bool:
-    return could_confirm(candidate, criteria) and not rejects(candidate, criteria)
+    hopeful = any(could_confirm(candidate, criteria) for candidate in candidates)
+    return "undecided" if hopeful else "not confirmed"
 
 
 def _missing(judged: "Verdict", about: AnalysedExperiment, group: TaskResults | None) -> Iterator[str]:
@@ -215,17 +156,16 @@ def _missing(judged: "Verdict", about: AnalysedExperiment, group: TaskResults | 
         yield (
             f"No timing run on {criteria.task} holds {join_words(untimed)} beside the control {criteria.control}."
         )
-    strict = bonferroni_level(judged.level, len(candidates))
     lacking: dict[str, list[str]] = {}
     for candidate in candidates:
-        if _is_open(candidate, criteria):
-            for need in (*_rows_missing(candidate, criteria, strict), *_gain_missing(candidate, criteria)):
+        if could_confirm(candidate, criteria):
+            for need in (*_rows_missing(candidate, criteria), *_gain_missing(candidate, criteria)):
                 lacking.setdefault(need, []).append(candidate.configuration)
     for need, names in lacking.items():
         yield f"{join_words(names)}: {need}"
 
 
-def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> Iterator[str]:
+def _rows_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
     loss, allowed = candidate.loss, criteria.confirm.drop
     if loss is None:
         if not candidate.has_result:
@@ -234,12 +174,13 @@ def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> 
         yield "the rows of its run are not on disk, so the loss is not paired; run it again."
     elif loss.value >= allowed:
         yield "more rows; the loss so far is more than allowed, but not beyond its error."
-    elif loss.corrected.high >= allowed:
+    elif loss.interval.high >= allowed:
         changed = careful_discordance(loss.discordant, loss.rows) if loss.discordant is not None else None
         if not changed:
             yield f"more rows; {loss.rows:,} are too few for {points(allowed)}."
             return
-        needed = max(loss.rows + 1, samples_for_margin(min(1.0, allowed - loss.value), changed, level))
+        margin, level = min(1.0, allowed - loss.value), loss.interval.level
+        needed = max(loss.rows + 1, samples_for_margin(margin, changed, level))
         yield (
             f"about {needed:,} rows instead of {loss.rows:,}, if the true loss is the measured one and "
             f"{percent(changed, 0)} of the rows change."
@@ -247,7 +188,7 @@ def _rows_missing(candidate: Candidate, criteria: SuccessSpec, level: float) -> 
 
 
 def _gain_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
-    gain, by = candidate.corrected_gain, criteria.by
+    gain, by = candidate.gain, criteria.by
     if gain is None:
         if by != "speed" and candidate.loss is not None:
             yield (
@@ -279,30 +220,29 @@ class Verdict:
     missing: tuple[str, ...]
     """What it would take to decide, one sentence each; empty when it is decided."""
     criteria: SuccessSpec
-    level: float
     basis: str = ""
     """What was timed or counted, which rows were asked, and at which level the intervals hold."""
+    confirmed: tuple[str, ...] = ()
+    """Candidates that meet the criteria by figures that no guard calls invalid, the one that gains most first."""
 
 
-def verdict(
-    table: Table, experiment: str, level: float = LEVEL, findings: Iterable[Finding] | None = None
-) -> Verdict:
+def verdict(table: Table, experiment: str, findings: Iterable[Finding] | None = None) -> Verdict:
     """Evaluate the criteria of an experiment; `findings` spares running the guards again."""
     about = table.experiment(experiment)
     criteria = about.success
     if criteria is None:
         raise UnmaskError(f"The experiment {experiment} has no criteria; give its recipe a [success] table.")
-    candidates = candidates_of(table, experiment, criteria, level)
+    candidates = candidates_of(table, experiment, criteria)
     if about.foreign:
         reason = f"Imported figures cannot decide whether any candidate reaches {goal_of(criteria)}."
-        return Verdict(experiment, "undecided", reason, candidates, NOT_PAIRED, criteria, level)
+        return Verdict(experiment, "undecided", reason, candidates, NOT_PAIRED, criteria)
     spoiled = _spoiled(run_guards(table) if findings is None else findings, experiment, criteria)
     sound = [_sound(candidate, criteria, spoiled) for candidate in candidates]
     answer, seeming = _answer(sound, criteria), _answer(candidates, criteria)
     doubtful = answer == "undecided" != seeming
     reason = _reason(seeming, candidates, criteria) if doubtful else _reason(answer, sound, criteria)
-    judged = Verdict(experiment, answer, reason, candidates, (), criteria, level)
-    judged = replace(judged, basis=_basis(table, judged))
+    judged = Verdict(experiment, answer, reason, candidates, (), criteria)
+    judged = replace(judged, basis=_basis(table, judged), confirmed=tuple(_confirmed(sound, criteria)))
     if answer != "undecided":
         return judged
     needed = tuple(_missing(judged, about, judged_group(table, experiment, criteria.task)))
@@ -313,6 +253,12 @@ def verdict(
             judged, reason=f"{reason} But a guard calls the figures invalid.", missing=(mend, *needed)
         )
     return replace(judged, missing=needed)
+
+
+def _confirmed(sound: Sequence[Candidate], criteria: SuccessSpec) -> Iterator[str]:
+    good = [candidate for candidate in sound if confirms(candidate, criteria)]
+    for candidate in sorted(good, key=lambda one: -(one.gain.value if one.gain else 0.0)):
+        yield candidate.configuration
 
 
 Spoiled = set[tuple[str, str, str]]
@@ -336,7 +282,7 @@ def _sound(candidate: Candidate, criteria: SuccessSpec, spoiled: Spoiled) -> Can
     names = (candidate.configuration, criteria.control)
     figures = {figure for name, figure, _ in spoiled if name in names}
     if criteria.by in figures:
-        candidate = replace(candidate, gain=None, corrected_gain=None)
+        candidate = replace(candidate, gain=None)
     return replace(candidate, loss=None) if "loss" in figures else candidate
 
 
@@ -350,11 +296,8 @@ def _basis(table: Table, judged: Verdict) -> str:
     group = judged_group(table, judged.experiment, judged.criteria.task)
     if group is not None and group.limit is not None:
         sentences.append(f"Losses are those of {group.name}, not of all rows.")
-    if len(judged.candidates) > 1 and judged.answer != "rejected":
-        sentences.append(
-            f"To confirm, the intervals of all {len(judged.candidates)} candidates must hold together at "
-            f"{percent(judged.level, 0)}, so they are wider than those of the table."
-        )
+    if group is not None and len(judged.candidates) > 1:
+        sentences.append(f"The verdict goes by the table's {comparisons_of(table, group)}.")
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -411,7 +354,7 @@ def _open(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     """Who can still confirm, and who is out."""
     if not candidates:
         return f"No candidate has a result on {criteria.task}."
-    hopeful = [candidate.configuration for candidate in candidates if _is_open(candidate, criteria)]
+    hopeful = [candidate.configuration for candidate in candidates if could_confirm(candidate, criteria)]
     out = [candidate.configuration for candidate in candidates if candidate.configuration not in hopeful]
     who = hopeful[0] if len(hopeful) == 1 else f"any of {join_words(hopeful)}"
     reason = f"The figures do not show yet whether {who} reaches {goal_of(criteria)}."

@@ -16,17 +16,12 @@ def percent(share: float, digits: int = 2) -> str:
 
 def points(difference: float) -> str:
     """A difference of accuracies in percentage points."""
-    return f"{in_points(difference)} points"
+    return f"{in_percent(difference)} points"
 
 
 def bound_points(difference: float) -> str:
     """A bound that somebody chose, in percentage points as they wrote it."""
     return f"{difference * 100:g} point{'' if round(difference * 100, 9) == 1 else 's'}"
-
-
-def in_points(difference: float) -> str:
-    """The bare number of percentage points; never a negative zero."""
-    return f"{round(difference * 100, 1) + 0.0:.1f}"
 
 
 def join_words(names: Iterable[str]) -> str:
@@ -46,6 +41,11 @@ def between(values: Iterable[float], form: str = "{:g}") -> str:
 def counted(number: int, noun: str, plural: str = "s") -> str:
     """A number and its noun, in the plural where it needs one."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{plural}"
+
+
+def level_in_percent(level: float) -> str:
+    """How often an interval holds the truth."""
+    return f"{level * 100:{'.3g' if level < 0.999 else '.5g'}} %"
 
 
 NUMBERS = (
@@ -118,6 +118,12 @@ def duration(seconds: float | None) -> str:
     if seconds < 90 * 60:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.2f} h"
+
+
+def signed(number: float, digits: int) -> str:
+    """A number with its sign, which is typographic; nothing but zero has none."""
+    text = f"{abs(number):.{digits}f}"
+    return text if not text.strip("0.") else f"{MINUS if number < 0 else '+'}{text}"
 
 
 def signed_minus(text: str) -> str:

@@ -19,6 +19,7 @@ from unmask.policies.calibration import recorded_steps
 from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
 from unmask.policies.rehearsal import Script
 from unmask.policies.text import read_policy
+from unmask.spec import DecodeSpec
 
 PLAIN_WIDTH = 160
 """Characters of a line where no terminal says otherwise."""
@@ -51,10 +52,8 @@ MOST_TOKENS = 1 << 16
 @click.option(
     "--new-tokens", type=click.IntRange(1, MOST_TOKENS), default=256, show_default=True, help="Answer length."
 )
-@click.option(
-    "--sub-block-size", type=click.IntRange(min=1), default=8, show_default=True, help="As in decoding."
-)
-@click.option("--block-cache/--no-block-cache", default=True, help="As in decoding. [on]")
+@click.option("--sub-block-size", type=click.IntRange(min=1), help="As in decoding. [the family's]")
+@click.option("--block-cache/--no-block-cache", default=None, help="As in decoding. [the family's]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def ceiling(
     policies: tuple[str, ...],
@@ -65,8 +64,8 @@ def ceiling(
     trace: Path | None,
     prompt_tokens: int,
     new_tokens: int,
-    sub_block_size: int,
-    block_cache: bool,
+    sub_block_size: int | None,
+    block_cache: bool | None,
     as_json: bool,
 ) -> None:
     """Show what policies can save at the very most, and so the highest speed-up on a device's roofline.
@@ -81,13 +80,15 @@ def ceiling(
       unmask ceiling '{"kind": "adaptive", "budget": 0.3}' --model path/to/checkpoint --trace trace.npz
     """
     config = find_config(model)
-    if config.block_size is None:
-        raise UnmaskError(f"{model}: config.json has no bd_size, so its blocks are unknown.")
-    if config.block_size % sub_block_size:
-        raise UnmaskError(
-            f"The block size {config.block_size} is not a multiple of {sub_block_size}; choose another."
-        )
-    script = Script(prompt_tokens, new_tokens, config.block_size, sub_block_size, block_cache)
+    decode = config.decoded(DecodeSpec(sub_block_size=sub_block_size, block_cache=block_cache))
+    script = Script(
+        prompt_tokens,
+        new_tokens,
+        decode.block_size,
+        decode.sub_block_size,
+        decode.block_cache,
+        family=config.family,
+    )
     if trace:
         unmasked, leftmost = recorded_steps(trace)
         script = replace(script, unmasked=unmasked, leftmost=leftmost)

@@ -10,6 +10,7 @@ import click
 
 from unmask import lab
 from unmask.analysis.guards import guards_by_name
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
 from unmask.cli.screen import say
 from unmask.lab.outcomes import Checked
@@ -69,7 +70,9 @@ def _show(checked: Checked, explain: bool) -> None:
         say(_indented(f"What to do: {finding.advice}") + "\n")
     tally: Counter[str] = Counter(finding.severity for finding in checked.findings)
     severities = ", ".join(f"{tally[severity]} {severity}" for severity in COLOURS if tally[severity])
-    click.echo(f"{checked.results} results, {len(guards)} guards: {severities or 'nothing found'}.")
+    click.echo(
+        f"{counted(checked.results, 'result')}, {len(guards)} guards: {severities or 'nothing found'}."
+    )
 
 
 def _indented(text: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from unmask import lab
+from unmask.analysis.likeness import tokens_a_forward
 from unmask.analysis.table import ConfigurationResult
-from unmask.analysis.words import signed_minus
+from unmask.analysis.words import counted, level_in_percent, signed
 from unmask.cli.options import store_option
 from unmask.cli.screen import say
 from unmask.lab.outcomes import ComparedRuns
@@ -36,8 +37,9 @@ def compare(first: str, second: str, store: Path | None, flips: int, as_json: bo
     """Compare two accuracy runs on the same rows: who is right where, and what the difference is.
 
     A run is given by its id or folder, the beginning of either, or its configuration; where several have that name,
-    with its task and its experiment in front. The difference is the second run's accuracy minus the first's, with
-    Tango's score interval, a bootstrap (seed 0) and the exact McNemar test.
+    with its task and its experiment in front. The difference is the second run's accuracy minus the first's, with an
+    interval and the p-value that belongs to it: Tango's interval and the exact McNemar test, or Student's where rows
+    are not just right or wrong; rows of one prompt or subtask count as a cluster.
 
     \b
     Examples:
@@ -59,7 +61,9 @@ def _document(compared: ComparedRuns) -> dict[str, Any]:
     return {
         "first": _side(comparison.first, first),
         "second": _side(comparison.second, second),
-        "difference": asdict(comparison.difference),
+        "equal_by_construction": comparison.equal,
+        "difference": asdict(comparison.difference)
+        | ({"interval": None, "p_value": None} if comparison.equal else {}),
         "changed_answers": comparison.changed,
         "flips": [asdict(flip) for flip in comparison.flips],
     }
@@ -72,6 +76,7 @@ def _side(entry: ConfigurationResult, folder: str) -> dict[str, Any]:
         "task": entry.task,
         "value": entry.value,
         "rows": entry.rows,
+        "tokens_a_forward": tokens_a_forward(entry),
     } | ({"sandbox": entry.sandbox} if entry.sandbox else {})
 
 
@@ -81,16 +86,21 @@ def _show(compared: ComparedRuns, flips: int) -> None:
     for name, side, folder in zip(("first ", "second"), (first, second), compared.folders, strict=True):
         programs = f"  (programs of the model ran: {side.sandbox})" if side.sandbox else ""
         called = "" if side.configuration == folder else f"{side.configuration}  "
-        say(f"{name}  {side.value:7.2%}  {called}{folder}{programs}")
-    drawn = f", bootstrap {_span(pair.bootstrap.low, pair.bootstrap.high)}" if pair.bootstrap else ""
-    say(
-        f"Difference {_signed(pair.value)} points on {pair.count:,} rows; 95 % interval "
-        f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}){drawn}."
-    )
-    if pair.counts is not None and pair.p_value is not None:
+        rate = tokens_a_forward(side)
+        beside = f"  {rate:.2f} tokens a forward" if rate else ""
+        say(f"{name}  {side.value:7.2%}  {called}{folder}{beside}{programs}")
+    change = f"Difference {signed(pair.value * 100, 2)} points on {counted(pair.count, 'row')}"
+    if comparison.equal:
+        say(f"{change}. The two must give the same answers, so there is no interval.")
+    else:
+        say(
+            f"{change}; {level_in_percent(pair.interval.level)} interval "
+            f"{_span(pair.interval.low, pair.interval.high)} ({pair.interval.method}); p = {pair.p_value:.3g}."
+        )
+    if pair.counts is not None:
         say(
             f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
-            f"{pair.counts.gained}, neither {pair.counts.neither}; exact McNemar p = {pair.p_value:.3g}."
+            f"{pair.counts.gained}, neither {pair.counts.neither}."
         )
     say(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
     for flip in comparison.flips[:flips]:
@@ -102,12 +112,7 @@ def _show(compared: ComparedRuns, flips: int) -> None:
 
 
 def _span(low: float, high: float) -> str:
-    return f"{_signed(low)} to {_signed(high)}"
-
-
-def _signed(share: float) -> str:
-    """Points with a sign, and the minus of the other tables."""
-    return signed_minus(f"{share * 100:+.2f}")
+    return f"{signed(low * 100, 2)} to {signed(high * 100, 2)}"
 
 
 def _short(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from unmask.analysis.words import counted
 from unmask.cli.options import (
     DECODE_FLAGS,
     CheckpointOptions,
@@ -149,7 +150,7 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
     small = find_checkpoint(model, revision, weights=False)
     read_config(small).decoded(spec)
 
-    from unmask.evaluation.lock import check_lock
+    from unmask.evaluation.lock import check_checkpoint, check_rows
     from unmask.evaluation.task_data import load_tasks
 
     commits = locked.datasets if locked else None
@@ -165,7 +166,8 @@ def _check(arguments: EvalArguments) -> CheckedArguments:
         warnings.warn("The programs that the model writes run without isolation.", stacklevel=2)
     checkpoint = open_checkpoint(find_checkpoint(model, revision))
     if locked:
-        check_lock(locked, checkpoint.folder, loaded)
+        check_checkpoint(locked, checkpoint.folder)
+        check_rows(locked, loaded)
     return CheckedArguments(spec, policy, loaded, checkpoint)
 
 
@@ -268,4 +270,17 @@ def _show(document: dict[str, Any]) -> None:
         part = document["speed"].get(what)
         if part and part[rate]:
             unit = rate.replace("_per_second", "/s")
-            screen.print(f"{what}: {part[rate]:.1f} {unit} over {part['requests']} requests (accuracy run)")
+            beside = _tokens_a_forward(document) if what == "decoding" else ""
+            screen.print(
+                f"{what}: {part[rate]:.1f} {unit}{beside} over {counted(part['requests'], 'request')} (accuracy run)"
+            )
+
+
+def _tokens_a_forward(document: dict[str, Any]) -> str:
+    """Accepted tokens over block, sub and commit forwards of all tasks, in words."""
+    forwards = [
+        entry["effect"].get("generation", {}).get("forwards", {}) for entry in document["tasks"].values()
+    ]
+    steps = sum(number for kinds in forwards for kind, number in kinds.items() if kind != "prefill")
+    tokens = document["speed"]["decoding"]["tokens"]
+    return f", {tokens / steps:.2f} tokens a forward" if tokens and steps else ""

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from unmask import lab
+from unmask.analysis.words import counted
 from unmask.cli.options import store_option
 from unmask.cli.screen import say
 
@@ -48,7 +49,8 @@ def import_summaries(folder: Path, name: str | None, store: Path | None) -> None
     imported = lab.import_summaries(folder, name, store=store)
     for problem in imported.problems:
         say(f"{problem.path}: {problem.says}", err=True)
-    say(f"{imported.added} summaries imported as {imported.name}, {len(imported.records)} in all.")
+    noun = "summary" if imported.added == 1 else "summaries"
+    say(f"{imported.added} {noun} imported as {imported.name}, {len(imported.records)} in all.")
     if imported.problems:
-        click.echo(f"{len(imported.problems)} files could not be read.", err=True)
+        say(f"{counted(len(imported.problems), 'file')} could not be read.", err=True)
         raise click.exceptions.Exit(1)

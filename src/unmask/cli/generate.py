@@ -22,6 +22,7 @@ from unmask.cli.options import (
 )
 from unmask.cli.prompts import NumberedRequest, encoded, holds_text, prompt_options, read_prompts
 from unmask.cli.screen import Screen, load_with_bar
+from unmask.engine.policy import NO_STEPS
 from unmask.policies.text import read_policy
 from unmask.reading import printable
 from unmask.spec import AnyPolicySpec, DecodeSpec
@@ -86,6 +87,8 @@ def generate(
     engine = load_with_bar(checkpoint, options.device, options.dtype, options.mask_token_id)
     if holds_text(requests) and not as_json:
         hint_at_chat(checkpoint, chat)
+    if reuse and not reuse.dead and not engine.config.family.has_mask:
+        click.echo(f"Hint: {NO_STEPS}; --policy changes nothing here.", err=True)
     with _view(engine, with_ids, spec, quiet=as_json or bool(output or source)) as view:
         decoded = decode(engine, with_ids, spec, reuse, batch_size, view)
     _show(decoded, engine, spec, reuse, output, as_json, lines=bool(source))

@@ -39,6 +39,7 @@ GROUPS = {
         "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
     },
     "Experiments": {
+        "demo": Verb("demo", "demo", "A sweep in minutes, its verdict and its report."),
         "new": Verb("recipe", "new", "Begin a new experiment."),
         "prepare": Verb("recipe", "prepare", "Fetch checkpoint and data once."),
         "plan": Verb("plan", "plan", "What a recipe would run, and what it can show."),

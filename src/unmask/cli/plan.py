@@ -93,15 +93,15 @@ def plan(
     screen.print(f"{counted(len(sweep.runs), 'run')}{standing}.")
     if sweep.to_do:
         screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.")
-    for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(outlook)):
+    for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(sweep)):
         screen.print(sentence)
     success = sweep.opened.recipe.success
     if success is not None:
         screen.print(f"Criterion: some candidate reaches {goal_of(success)}.")
     if outlook.beyond:
         screen.print(Text(outlook.beyond, "yellow"))
-    if outlook.samples_needed:
-        screen.print(_samples(sweep, outlook.samples_needed))
+    if outlook.samples_needed and (enough := _samples(sweep, outlook.samples_needed)):
+        screen.print(enough)
 
 
 def _named_trace(text: str) -> tuple[str, str]:
@@ -200,8 +200,9 @@ def _sizes(sweep: Plan) -> Iterator[str]:
             )
 
 
-def _remarks(outlook: Outlook) -> Iterator[str]:
+def _remarks(sweep: Plan) -> Iterator[str]:
     """What is known, and what is not, of configurations and tasks."""
+    outlook, planned = sweep.outlook, {run.planned.task for run in sweep.runs}
     if outlook.steps_known_by:
         yield f"Tokens a step are those of {join_words(outlook.steps_known_by)}."
     if outlook.unpriced:
@@ -213,7 +214,7 @@ def _remarks(outlook: Outlook) -> Iterator[str]:
     for group in outlook.equal:
         yield f"Equal by construction (controls): {', '.join(group)}."
     tasks: dict[tuple[str, str, str], list[str]] = {}
-    for part in outlook.idle:
+    for part in (part for part in outlook.idle if part.task in planned):
         tasks.setdefault((_some(part.configurations), part.fate, part.reason), []).append(part.task)
     for (names, fate, reason), concerned in tasks.items():
         yield f"{fate} on {', '.join(concerned)}: {names}; {reason}."
@@ -244,17 +245,14 @@ def _time_needed(sweep: Plan) -> str:
     return f"{sum(map(sweep.rows, runs)):,} answers{work}; how long is unknown: try `unmask run RECIPE --canary 10`"
 
 
-def _samples(sweep: Plan, needed: int) -> str:
+def _samples(sweep: Plan, needed: int) -> str | None:
+    """Whether the rows of the criterion's task are enough; None where it is not among the tasks that were asked for."""
     success = sweep.opened.recipe.success
     assert success is not None, "only a criterion needs samples"
-    rows = max(
-        (
-            sweep.rows(run)
-            for run in sweep.runs
-            if run.planned.task == success.task and run.planned.kind == "accuracy"
-        ),
-        default=0,
-    )
+    runs = [run for run in sweep.runs if (run.planned.task, run.planned.kind) == (success.task, "accuracy")]
+    if not runs:
+        return None
+    rows = max(map(sweep.rows, runs))
     enough = "enough" if rows >= needed else "too few: raise the limit"
     return (
         f"To tell a loss below {bound_points(success.confirm.drop)} on {success.task}, about {needed} rows are needed "

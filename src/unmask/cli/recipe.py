@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from unmask.analysis.words import counted
 from unmask.cli.options import check_writable
 from unmask.errors import UnmaskError
 
@@ -75,14 +76,19 @@ def prepare(
 
         opened = open_recipe(recipe)
         names = [task.name for task in opened.recipe.tasks]
-        model, revision, data = opened.checkpoint, opened.recipe.model.revision, opened.data
+        places = {
+            name: (opened.checkpoint_of(each), each.revision) for name, each in opened.recipe.models.items()
+        }
+        (model, revision), data = places.pop(opened.recipe.model.name), opened.data
         allow_code, output = opened.recipe.evaluation.allow_code, output or opened.lock_file
     elif tasks and model:
-        names, output = tasks.split(","), output or Path("unmask.lock")
+        names, output, places = tasks.split(","), output or Path("unmask.lock"), {}
     else:
         raise UnmaskError("Nothing to prepare; give a recipe, or --tasks and --model.")
     check_writable(output)
     from unmask.evaluation.lock import prepare as lock_all
 
-    lock = lock_all(names, model, output, revision, data, allow_code)
-    click.echo(f"{len(lock.files)} files and {len(lock.tasks)} tasks locked in {output}")
+    lock = lock_all(names, model, output, revision, data, allow_code, places)
+    click.echo(
+        f"{counted(len(lock.files), 'file')} and {counted(len(lock.tasks), 'task')} locked in {output}"
+    )

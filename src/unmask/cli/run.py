@@ -102,12 +102,12 @@ def run(
             screen.print(sentence)
         screen.print(f"{len(sweep.to_do)} of {counted(len(sweep.runs), 'run')} would be executed.")
         return
-    with _Bars(screen) as bars:
+    with SweepBars(screen) as bars:
         outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
-    _close(outcome, screen)
+    show_outcome(outcome, screen)
 
 
-class _Bars:
+class SweepBars:
     """Shows the events of a sweep: a bar for all of it and one for each run under way."""
 
     def __init__(self, screen: Console) -> None:
@@ -116,7 +116,7 @@ class _Bars:
         self._waiting: Status | None = None
         self._whole = TaskID(0)
 
-    def __enter__(self) -> "_Bars":
+    def __enter__(self) -> "SweepBars":
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -188,7 +188,7 @@ def _show_progress(bars: Progress, bar: TaskID, job: WorkerCommand) -> None:
         bars.update(bar, completed=reached[0], total=reached[1])
 
 
-def _close(outcome: SweepOutcome, screen: Console) -> None:
+def show_outcome(outcome: SweepOutcome, screen: Console) -> None:
     """Say how the sweep ended: a table of results, the forecast beside the time taken, and what is lacking."""
     if outcome.submitted:
         screen.print(
@@ -210,6 +210,8 @@ def _show_results(outcome: SweepOutcome, screen: Console) -> None:
     if not outcome.started:
         screen.print(f"Nothing to do: {standing}.")
     screen.print(results_table(outcome.table(), f"{outcome.experiment}: {standing}"))
+    if note := outcome.table_note():
+        screen.print(note, markup=False)
     if times := outcome.predicted_and_actual():
         predicted, actual = map(duration, times)
         screen.print(

@@ -14,6 +14,7 @@ import click
 
 from unmask.errors import UnmaskError
 from unmask.launch.processes import LOG_SECONDS
+from unmask.store.environment import loaded_code
 from unmask.store.files import open_to_append
 from unmask.store.redaction import clean_copy
 from unmask.store.run_folder import RunFolder
@@ -42,6 +43,7 @@ def run_one(folder: Path, keep_output: bool) -> None:
         _redirect(attempt.log)
     try:
         with attempt.working():
+            loaded_code()  # code that is edited while the model is loaded is not what this process runs
             # Imported here, so that a broken installation of torch is written down as a failure of the attempt.
             from unmask.evaluation.worker import complete
 

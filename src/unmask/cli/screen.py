@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
@@ -72,11 +73,16 @@ def counts(statuses: Iterable[str]) -> str:
     return ", ".join(f"{tally[status]} {status}" for status in STYLES if tally[status])
 
 
+NARROW = 13
+"""Letters of a line of a heading."""
+
+
 def results_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:
     """A table of rows whose last column is a status."""
-    table = Table(title=title, box=SIMPLE)
+    table = Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0))
     for number, heading in enumerate(rows[0] if rows else ()):
-        table.add_column(heading, justify="right" if number > 1 else "left")
+        # Headings break rather than the figures below them.
+        table.add_column("\n".join(wrap(heading, NARROW)), justify="right" if number > 1 else "left")
     for row in rows:
         *cells, status = row.values()
         table.add_row(*cells, status_text(status))

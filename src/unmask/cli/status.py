@@ -15,9 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask import lab
-from unmask.analysis.words import percent
+from unmask.analysis.words import counted, percent
 from unmask.cli.options import store_option
 from unmask.cli.screen import STYLES, console, results_table, status_text
+from unmask.lab.outcomes import levels_of
 from unmask.lab.runs import ExperimentStatus, open_store
 from unmask.spec.sweep import task_label
 from unmask.store.experiments import experiment_names
@@ -52,6 +53,8 @@ def results(experiments: tuple[str, ...], store: Path | None, as_json: bool) -> 
         screen.print(NOTHING_YET.format(place.root), markup=False)
     for name, rows in tables.items():
         screen.print(results_table(rows, name))
+        if note := levels_of(place, name):
+            screen.print(note, markup=False)
 
 
 @click.command()
@@ -143,6 +146,6 @@ def _runs(standing: ExperimentStatus) -> RenderableType:
     notes = list(standing.changed)
     if standing.superseded:
         notes.append(
-            f"{standing.superseded} runs of an earlier text of the recipe are kept and enter no table."
+            f"{counted(standing.superseded, 'run')} of an earlier text of the recipe: kept, but in no table."
         )
     return Group(table, *(Text(note, "dim") for note in notes))

@@ -11,11 +11,13 @@ in for a vector: the same requests decoded together, on another device or in ano
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from unmask.conformance.published import published_by
 from unmask.conformance.vectors import ExpectedAnswer, Vector
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, Generation, StepEvent, collect
@@ -68,6 +70,7 @@ def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str =
         return _check_scores(vector, load(folder, device, "float32"))
     generations, script = record(load(folder, device, "float32"), vector)
     difference = _first_difference(vector.expect, generations)
+    differently_written = _differently_written(vector, script)
     positions = agreed = None
     if dtype != "float32":
         rule = ForcedTokens(script)
@@ -76,8 +79,8 @@ def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str =
     return VectorCheck(
         vector=vector.name,
         tokens_equal=difference is None,
-        steps_equal=_steps_equal(vector, generations),
-        first_difference=difference,
+        steps_equal=_steps_equal(vector, generations, differently_written),
+        first_difference=difference or differently_written,
         smallest_margin=vector.smallest_margin,
         positions=positions,
         agreed=agreed,
@@ -198,12 +201,31 @@ def _first_difference(expected: list[ExpectedAnswer], given: list[Generation]) -
     return None
 
 
-def _steps_equal(vector: Vector, generations: list[Generation]) -> bool | None:
+def _steps_equal(
+    vector: Vector, generations: list[Generation], differently_written: str | None
+) -> bool | None:
+    """Whether forwards and what each of them wrote are those of the vector; None where it says neither."""
     if vector.forwards is None:
-        return None
+        return None if vector.written is None else differently_written is None
     total: dict[str, int] = {}
     for generation in generations:
-        for kind, count in generation.ledger.steps().items():
+        for kind, count in published_by(vector.family).forwards(generation.ledger.steps()).items():
             total[kind] = total.get(kind, 0) + count
     kinds = total.keys() | vector.forwards.keys()
-    return all(total.get(kind, 0) == vector.forwards.get(kind, 0) for kind in kinds)
+    same = all(total.get(kind, 0) == vector.forwards.get(kind, 0) for kind in kinds)
+    return same and differently_written is None
+
+
+def _differently_written(vector: Vector, script: Script) -> str | None:
+    """The first step that did not write what the vector says."""
+    if vector.written is None:
+        return None
+    given = [[position for position, _ in step] for step in script[0]]
+    for number, (want, got) in enumerate(zip_longest(vector.written, given), 1):
+        if sorted(want or ()) != sorted(got or ()):
+            return f"step {number} wrote {_listed(got)}, expected {_listed(want)}"
+    return None
+
+
+def _listed(positions: list[int] | None) -> str:
+    return ", ".join(map(str, positions or ())) or "nothing"

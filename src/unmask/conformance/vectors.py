@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from unmask.conformance.published import published_by
 from unmask.errors import UnmaskError
 from unmask.reading import parse_json, read_plain
 from unmask.spec import DecodeSpec, build
+from unmask.spec.family import FAST_DLLM_V2
 
 
 class ExpectedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded decoding, or rows of scores."""
 
     checkpoint: SyntheticWeights
+    family: str = FAST_DLLM_V2.name
+    """Whose terms settings and forwards are in."""
     decode: dict[str, Any] = {}
     """Decode settings, with one `max_new_tokens` for each prompt."""
     policy: dict[str, Any] | None = None
@@ -58,8 +62,10 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     expect: list[ExpectedAnswer] = []
     forwards: dict[str, int] | None = None
     """Steps by kind, a missing kind being none; None where an engine may rightly do fewer."""
-    margin: dict[str, float] | None = None
-    """Smallest gaps between the best two logits, and between a confidence and the threshold."""
+    written: list[list[int]] | None = None
+    """The positions that each denoising step made known, of the only prompt."""
+    margin: dict[str, float | None] | None = None
+    """Smallest gaps between the best two logits, between a confidence and the threshold, and so on; None: not used."""
     estimator: str | None = None
     """Present in vectors of scores, which have rows instead of prompts."""
     rows: list[ScoredRow] = []
@@ -69,7 +75,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def smallest_margin(self) -> float | None:
         """The gap within which rounding could have decided otherwise."""
-        return min(self.margin.values()) if self.margin else None
+        gaps = [gap for gap in (self.margin or {}).values() if gap is not None]
+        return min(gaps, default=None)
 
     @property
     def max_new_tokens(self) -> list[int]:
@@ -80,7 +87,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def decode_spec(self) -> DecodeSpec:
         """The settings that all prompts share."""
-        shared = {name: value for name, value in self.decode.items() if name != "max_new_tokens"}
+        settings = published_by(self.family).decode(self.decode)
+        shared = {name: value for name, value in settings.items() if name != "max_new_tokens"}
         return build(DecodeSpec, shared, f"Vector {self.name}, decode")
 
 

@@ -122,10 +122,10 @@ class Sharing:
     forwards: int = 0
     """Forwards of the ledger for which no weights were read, because a forward of another sequence had read them."""
 
-    def take_over(self, work: Work) -> None:
-        """Count a part of the prompt that is copied instead of computed."""
-        self.positions += work.rows
-        self.pairs += work.pairs
+    def take_over(self, whole: Work, computed: Work) -> None:
+        """Count the part of a prompt that is copied instead of computed."""
+        self.positions += whole.rows - computed.rows
+        self.pairs += whole.pairs - computed.pairs
 
     def add(self, other: "Sharing") -> None:
         """Count what another request was spared too."""

@@ -23,6 +23,7 @@ from unmask.engine.schedule import (
     keys_written,
     measures_drift,
     next_piece,
+    prompt_parts,
     prompt_work,
     remember,
     work_of,
@@ -89,7 +90,7 @@ class Decoder:
         yield from self._prefill([sequence for sequence in self.active if sequence.needs_prefill])
         groups: dict[StepPlan, list[Piece]] = {}
         for sequence in self.active:
-            if not sequence.finish_reason:
+            if not (sequence.finish_reason or sequence.needs_prefill):
                 piece = next_piece(sequence, self.policy, self.layers)
                 groups.setdefault(piece.plan.shared, []).append(piece)
         for plan, pieces in groups.items():
@@ -102,8 +103,6 @@ class Decoder:
         while sequences:
             now, sequences = self.prefixes.ready(sequences)
             yield from self._feed([(sequence, self._take_over(sequence)) for sequence in now])
-            for sequence in now:
-                self.prefixes.keep(sequence.slot, sequence.tokens[: sequence.start])
 
     def _take_over(self, sequence: SequenceState) -> int:
         """Copy the keys of a shared beginning into a sequence's slot; return where its own prompt begins."""
@@ -111,21 +110,24 @@ class Decoder:
         if slot != sequence.slot and length:
             self.workspace.copy_keys(slot, sequence.slot, length)
         self.prefixes.keep(sequence.slot, sequence.tokens[:length])
-        sequence.sharing.take_over(prompt_work(length, sequence.block_size))
+        size, end = sequence.block_size, sequence.start
+        whole = prompt_work(range(sequence.prefilled, end), size)
+        sequence.sharing.take_over(whole, prompt_work(range(length, end), size))
         return length
 
     def _feed(self, sequences: Sequence[tuple[SequenceState, int]]) -> Iterator[StepEvent]:
         """Feed whole prompt blocks, many at a time; a chunk ends where it would grow too large."""
         chunk: list[Piece] = []
+        rows = 0
         for sequence, first in sequences:
-            size, end = sequence.block_size, sequence.start
-            for start in range(first, end, size):
-                last = start + size == end
-                reads = sequence.read_positions(Kind.PREFILL) if last else []
-                chunk.append(Piece(sequence, Kind.PREFILL, FULL, range(start, start + size), size, reads))
-                if len(chunk) * size >= PREFILL_ROWS:
+            predicted = sequence.read_positions(Kind.PREFILL)
+            for part in prompt_parts(range(first, sequence.start), sequence.block_size):
+                reads = [position for position in predicted if sequence.source(position) in part]
+                if chunk and rows + len(part) > PREFILL_ROWS:
                     yield from self._forward(chunk, FULL)
-                    chunk = []
+                    chunk, rows = [], 0
+                chunk.append(Piece(sequence, Kind.PREFILL, FULL, part, len(part), reads))
+                rows += len(part)
         if chunk:
             yield from self._forward(chunk, FULL)
 
@@ -177,11 +179,15 @@ class Decoder:
         """Count a forward, let the writer write, and give the sequences that part here slots of their own."""
         sequence, kind = piece.sequence, piece.kind
         if not piece.is_last:
+            if piece.reads:
+                self.writer.write(piece, predictions)
             return
         step = sum(sequence.ledger.entries.values())
         sequence.ledger.add(work_of(piece, self.layers))
         remember(piece)
         sequence.fed(kind, keys_written(piece))
+        if kind is Kind.PREFILL:
+            self.prefixes.keep(sequence.slot, sequence.tokens[: sequence.prefilled])
         writes, forks = self.writer.write(piece, predictions)
         for fork in forks:
             self._give_slot(fork, sequence)
@@ -199,10 +205,10 @@ class Decoder:
         """Feed the sequence's blocks again from the first, watching every layer, in buffers of their own."""
         size = sequence.block_size
         scratch = Workspace(self.workspace.transformer, 1, sequence.stop, size)
-        for start in range(0, sequence.stop, size):
-            block = range(start, start + size)
-            segments = [Segment(0, block, block.stop)]
-            where = scratch.first_bad_layer(sequence.tokens[block.start : block.stop], segments)
+        end = sequence.known_until if sequence.settings.mask_token is None else sequence.stop
+        for part in prompt_parts(range(end), size):
+            segments = [_prompt_segment(0, part, size)]
+            where = scratch.first_bad_layer(sequence.tokens[part.start : part.stop], segments)
             if where:
                 return where
         return None
@@ -211,5 +217,10 @@ class Decoder:
 def _segment(piece: Piece) -> Segment:
     sequence, positions = piece.sequence, piece.positions
     if piece.kind is Kind.PREFILL:
-        return Segment(sequence.slot, positions, positions[-1] + 1, positions[0])
+        return _prompt_segment(sequence.slot, positions, sequence.block_size)
     return Segment(sequence.slot, positions, sequence.stop, sequence.start)
+
+
+def _prompt_segment(slot: int, positions: Sequence[int], block_size: int) -> Segment:
+    several = len(positions) > block_size
+    return Segment(slot, positions, positions[-1] + 1, positions[0], stair=block_size if several else 0)

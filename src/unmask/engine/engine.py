@@ -25,7 +25,8 @@ from unmask.model.tokenizer import Tokenizer
 from unmask.model.transformer import Transformer
 from unmask.spec import DecodeSpec, build
 from unmask.spec.decode import ResolvedSpec
-from unmask.spec.recipe import EstimatorName, OrderName
+from unmask.spec.family import EstimatorName
+from unmask.spec.recipe import OrderName
 
 DEFAULT_BATCH = 16
 PolicyMaker = Callable[[Any, int], Policy]
@@ -166,7 +167,8 @@ class Engine:
         length, size = room_for(sequences)
         workspace = self.workspace(min(batch_size, len(sequences)), length, size)
         workspace.observer = observer
-        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score)
+        tempered = self.config.family.confidence == "tempered"
+        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score, tempered)
         yield from Decoder(workspace, policy, writer, sampler).run(sequences)
 
     def _sequence(self, index: int, request: Request, ids: list[int], spec: ResolvedSpec) -> SequenceState:
@@ -182,6 +184,7 @@ class Engine:
             block_cache=spec.block_cache,
             mask_token=self.mask_token,
             stop_tokens=frozenset(stop_tokens),
+            family=self.config.family,
         )
         seed = request_seed(spec.seed, ids, request.repeat) if request.seed is None else request.seed
         room = self.config.max_positions - len(ids)

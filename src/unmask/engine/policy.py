@@ -63,6 +63,11 @@ class Full:
         return FULL
 
 
+NO_STEPS = (
+    "one token is predicted at a time, so there are no denoising steps between which a policy could act"
+)
+
+
 def no_step_to_reuse(estimator: str, single_tokens: bool) -> str | None:
     """Why no policy can act on scores by this estimator; None where one can."""
     if estimator in ("first_token", "onepass"):

@@ -40,14 +40,21 @@ class Prefixes:
 def shared(sequence: SequenceState, tokens: Sequence[int]) -> int:
     """Positions in whole blocks that a sequence's prompt has in common with these tokens.
 
-    The last block of a prompt is always fed, because the first token may be read from it.
+    The last block of a prompt is always fed, because the first token may be read from it, and so is every row that
+    something is read from.
     """
     size = sequence.block_size
-    positions = 0
-    while (
-        positions + 2 * size <= sequence.start
-        and positions + size <= len(tokens)
-        and sequence.tokens[positions : positions + size] == list(tokens[positions : positions + size])
-    ):
-        positions += size
-    return positions
+    most = min(len(tokens), sequence.start - size, sequence.source(sequence.reads_from))
+    return common(sequence.tokens, tokens, max(most, 0)) // size * size
+
+
+def common(first: Sequence[int], second: Sequence[int], most: int) -> int:
+    """How many of the first `most` tokens are the same from the start on."""
+    same = 0
+    while same < most:
+        step = (most - same + 1) // 2
+        if first[same : same + step] == second[same : same + step]:
+            same += step
+        else:
+            most = same + step - 1
+    return same

@@ -55,6 +55,8 @@ class Sampler:
     temperature: float = 0.0
     top_p: float = 1.0
     score: ScoreName = "confidence"
+    tempered: bool = False
+    """Whether the confidence in a draw is its share of all tokens, not of those within `top_p`."""
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """One prediction for each position."""
@@ -64,7 +66,7 @@ class Sampler:
             else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
         packed = packed_predictions(
-            logits_NV, self.mask_token, uniforms, self.temperature, self.top_p, self.score
+            logits_NV, self.mask_token, uniforms, self.temperature, self.top_p, self.score, self.tempered
         )
         read, parts, start = to_host(packed, self.score), [], 0
         for piece in pieces:
@@ -74,7 +76,7 @@ class Sampler:
         return parts
 
     def _uniform(self, piece: Piece, position: int) -> float:
-        if piece.kind in (Kind.COMMIT, Kind.PREFILL):
+        if piece.kind in (Kind.COMMIT, Kind.PREFILL) and not piece.sequence.settings.family.draws_next:
             return GREEDY
         return uniform(piece.sequence.seed, position, piece.sequence.total_steps)
 
@@ -127,9 +129,9 @@ def most_likely(logits_NV: Tensor) -> tuple[Tensor, Spread]:
 
 
 def drawn(
-    logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float
+    logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float, tempered: bool = False
 ) -> tuple[Tensor, Tensor, Spread]:
-    """A token of each position's nucleus, the doubt about it, and how the nucleus is spread."""
+    """A token of each position's nucleus, the doubt about it, and how the shares that count are spread."""
     coldest = torch.finfo(torch.float32).tiny
     scaled_NV = (logits_NV - logits_NV.amax(dim=-1, keepdim=True)) / max(temperature, coldest)
     probabilities, tokens = scaled_NV.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
@@ -139,8 +141,10 @@ def drawn(
     places_N1 = torch.searchsorted(nucleus.cumsum(dim=-1), uniforms_N[:, None], right=True)
     last_N1 = (nucleus > 0).sum(dim=-1, keepdim=True) - 1
     places_N1 = torch.minimum(places_N1, last_N1).clamp_(min=0)
-    doubts_N = nucleus.scatter(-1, places_N1, 0.0).sum(dim=-1) / nucleus.gather(-1, places_N1).squeeze(-1)
-    others_NV = nucleus[:, 1:] / nucleus[:, :1]
+    shares_NV = probabilities if tempered else nucleus
+    others_N = shares_NV.scatter(-1, places_N1, 0.0).sum(dim=-1)
+    doubts_N = others_N / shares_NV.gather(-1, places_N1).squeeze(-1)
+    others_NV = shares_NV[:, 1:] / shares_NV[:, :1]
     return tokens.gather(-1, places_N1).squeeze(-1), doubts_N, Spread(others_NV, others_NV.sum(dim=-1))
 
 
@@ -151,6 +155,7 @@ def packed_predictions(
     temperature: float,
     top_p: float,
     score: ScoreName = "confidence",
+    tempered: bool = False,
 ) -> Tensor:
     """Predictions as one fp32 tensor, so that one copy brings them to the host: token ids, doubts, parts of a score.
 
@@ -161,7 +166,7 @@ def packed_predictions(
     if temperature == 0:
         return _greedy(logits_NV, score)
     uniforms_N = torch.tensor(uniforms, dtype=torch.float32).to(logits_NV.device, non_blocking=True)
-    packed = _rows(*drawn(logits_NV, uniforms_N.clamp(min=0), temperature, top_p), score)
+    packed = _rows(*drawn(logits_NV, uniforms_N.clamp(min=0), temperature, top_p, tempered), score)
     return torch.where(uniforms_N < 0, _greedy(logits_NV, score), packed) if GREEDY in uniforms else packed
 
 

@@ -6,6 +6,7 @@ Works on states of sequences and plans alone, so a whole decoding can be rehears
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from unmask.cost import Work
 from unmask.engine.ages import covers, layer_ages, offset_bits, refreshed
@@ -13,6 +14,10 @@ from unmask.engine.policy import Full, Policy, StepView
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, Kind, Op, StepPlan, Unit, features, spans
 from unmask.errors import UnmaskError
+
+STAIRCASE_BELOW = 16
+"""Blocks smaller than this are prefilled several at a time (docs/performance.md)."""
+STAIRCASE_ROWS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,8 @@ def work_of(piece: Piece, layers: int) -> Work:
     """What the forward costs this sequence; a prefill counts once, when its last block is through."""
     sequence, kind, plan = piece.sequence, piece.kind, piece.plan
     if kind is Kind.PREFILL:
-        return prompt_work(sequence.start, sequence.block_size, len(piece.reads))
+        reads = len(sequence.read_positions(kind))
+        return prompt_work(range(sequence.prefilled, sequence.start), sequence.block_size, reads)
     rows = len(sequence.positions(kind))
     pairs, reads = rows * sequence.stop, len(piece.reads)
     if plan is FULL:
@@ -115,10 +121,20 @@ def work_of(piece: Piece, layers: int) -> Work:
     )
 
 
-def prompt_work(positions: int, block_size: int, reads: int = 0) -> Work:
-    """What feeding the first positions of a prompt costs; they are whole blocks."""
-    blocks = positions // block_size
-    return Work("prefill", positions, block_size * block_size * blocks * (blocks + 1) // 2, reads)
+def prompt_work(positions: range, block_size: int, reads: int = 0) -> Work:
+    """What feeding some positions of a prompt costs; they are whole blocks."""
+    pairs = sum(len(part) * part.stop for part in prompt_parts(positions, block_size))
+    return Work("prefill", len(positions), pairs, reads)
+
+
+def prompt_parts(positions: range, block_size: int) -> list[range]:
+    """How whole blocks of a prompt are fed: one by one or, where they are small, several under a staircase mask.
+
+    The parts end at the same positions wherever the first one begins, so that work does not depend on it.
+    """
+    width = block_size if block_size >= STAIRCASE_BELOW else STAIRCASE_ROWS // block_size * block_size
+    ends = range(positions.start // width * width + width, positions.stop, width)
+    return [range(*part) for part in pairwise([positions.start, *ends, positions.stop]) if part[0] < part[1]]
 
 
 def remember(piece: Piece) -> None:

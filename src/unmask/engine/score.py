@@ -8,7 +8,7 @@ import torch
 
 from unmask.cost import Ledger, Sharing
 from unmask.engine.decode import Decoder
-from unmask.engine.policy import Full, Policy, no_step_to_reuse
+from unmask.engine.policy import NO_STEPS, Full, Policy, no_step_to_reuse
 from unmask.engine.scoring import (
     Estimator,
     ScoringWriter,
@@ -21,7 +21,8 @@ from unmask.engine.scoring import (
 from unmask.engine.sequence import BlockSettings, SequenceState, room_for
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec
-from unmask.spec.recipe import EstimatorName, OrderName
+from unmask.spec.family import EstimatorName
+from unmask.spec.recipe import OrderName
 
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
@@ -76,6 +77,7 @@ def score(
         raise UnmaskError(f"{order!r} is no order; use confidence or left_to_right.")
     if not isinstance(batch_size, int) or batch_size < 1:
         raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
+    engine.config.family.check_estimator(estimator)
     settings = _settings(engine, decode or DecodeSpec(), estimator)
     targets = [_target(index, request, engine, estimator) for index, request in enumerate(requests)]
     groups = _groups(requests, targets, settings, engine, estimator, batch_size)
@@ -85,7 +87,8 @@ def score(
     chosen = policy or Full()
     _decode(engine, groups, chosen, Estimator(estimator, order), batch_size, progress)
     scores = [Score(target.logprob, target.is_greedy, group_of[target.index]) for target in targets]
-    return Scores(scores, ledgers, sharing, _why_inactive(chosen, ledgers, estimator, requests))
+    idle = None if engine.config.family.has_mask else NO_STEPS
+    return Scores(scores, ledgers, sharing, _why_inactive(chosen, ledgers, estimator, requests, idle))
 
 
 @torch.inference_mode()
@@ -119,7 +122,7 @@ def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> B
     size = spec.block_size
     sub_block = spec.sub_block_size if estimator == "chain" else size
     cache = spec.block_cache or estimator == "canvas"
-    return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset())
+    return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset(), engine.config.family)
 
 
 def _target(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Target:
@@ -165,6 +168,11 @@ def _groups(
             longest = max(len(target.tokens) for target in group.targets)
             sequence = SequenceState(len(groups), prefix, longest, settings, engine.config.num_layers)
             sequence.reads_until = sequence.end
+            if (
+                not engine.config.family.has_mask
+                and len(rests := {target.tokens[:-1] for target in group.targets}) == 1
+            ):
+                sequence.extend(*rests)
             _show_known(sequence, group, rest, engine, estimator)
             groups[sequence] = group
     return groups
@@ -179,7 +187,7 @@ def _show_known(
 ) -> None:
     """What the published evaluation lets the answer see: the rest of its target and an end token."""
     first = sequence.prompt_length
-    if estimator not in ("canvas", "first_token") or first % sequence.block_size == 0:
+    if estimator not in ("canvas", "first_token") or sequence.source(first) < sequence.start:
         return
     if not engine.config.stop_tokens:
         raise UnmaskError(f"{estimator} shows an end token behind the answer, but the checkpoint names none.")
@@ -192,9 +200,13 @@ def _show_known(
 
 
 def _why_inactive(
-    policy: Policy, ledgers: list[Ledger], estimator: EstimatorName, requests: Sequence[ScoreRequest]
+    policy: Policy,
+    ledgers: list[Ledger],
+    estimator: EstimatorName,
+    requests: Sequence[ScoreRequest],
+    idle: str | None,
 ) -> str | None:
     if isinstance(policy, Full) or any(ledger.reuse_fraction() > 0 for ledger in ledgers):
         return None
     single_tokens = all(len(request.target) == 1 for request in requests)
-    return no_step_to_reuse(estimator, single_tokens) or "no step met the policy's conditions"
+    return idle or no_step_to_reuse(estimator, single_tokens) or "no step met the policy's conditions"

@@ -159,6 +159,8 @@ class ScoringWriter:
     def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
         """Show what the canvas shows, or reveal tokens; nothing of it is the model's own choice."""
         sequence, group = piece.sequence, self.groups[piece.sequence]
+        if not sequence.settings.family.has_mask:
+            return (), self._read_along(piece, predictions)
         if piece.kind in (Kind.BLOCK, Kind.SUB) and group.shown:
             show(sequence, group.shown)
             group.shown = {}
@@ -183,18 +185,40 @@ class ScoringWriter:
             each.settle()
         return forks
 
+    def _read_along(self, piece: Piece, predictions: Predictions) -> list[SequenceState]:
+        """Score tokens that a prefill feeds as well; return the forks of targets that go on with other tokens."""
+        sequence = piece.sequence
+        alike: dict[tuple[int, ...], list[Target]] = {}
+        for target in self.groups[sequence].targets:
+            for index, position in enumerate(piece.reads):
+                self._count(target, position, index, predictions)
+            if not target.is_done:
+                alike.setdefault(target.tokens[:-1], []).append(target)
+        if not piece.is_last:
+            return []
+        forks = [sequence.forked() for _ in range(len(alike) - 1)]
+        if not alike:
+            self._keep(sequence, [])
+        for each, (tokens, targets) in zip((sequence, *forks), alike.items(), strict=False):
+            self._keep(each, targets)
+            each.extend(tokens)
+        return forks
+
     def _score(self, target: Target, piece: Piece, predictions: Predictions) -> tuple[tuple[int, int], ...]:
         """Count what this step reveals of a target; return the positions and tokens."""
         chosen = [0]
         if piece.kind in (Kind.BLOCK, Kind.SUB):
             chosen = self.estimator.revealed(target, piece.reads, predictions)
-        writes = []
-        for index in chosen:
-            token = target.token_at(piece.reads[index])
-            assert token is not None
-            target.reveal(predictions.logprobs[index][token], predictions.tokens[index] == token)
-            writes.append((piece.reads[index], token))
-        return tuple(writes)
+        positions = [piece.reads[index] for index in chosen]
+        tokens = [self._count(target, piece.reads[index], index, predictions) for index in chosen]
+        return tuple(zip(positions, tokens, strict=True))
+
+    def _count(self, target: Target, position: int, index: int, predictions: Predictions) -> int:
+        """Count a target's token at a position in; return it."""
+        token = target.token_at(position)
+        assert token is not None
+        target.reveal(predictions.logprobs[index][token], predictions.tokens[index] == token)
+        return token
 
     def _keep(self, sequence: SequenceState, targets: list[Target]) -> None:
         """Go on with some targets only; without any the sequence is finished."""

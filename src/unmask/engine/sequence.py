@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from unmask.cost import Ledger, Sharing
 from unmask.engine.ages import Refreshes
 from unmask.engine.step_plan import Feature, Kind
+from unmask.spec.family import FAST_DLLM_V2, Family
 
-NEVER_FED = -1
+NO_TOKEN = -1
+"""Stands for an unknown position where there is no mask token; it is never fed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,9 @@ class BlockSettings:
     sub_block_size: int
     block_cache: bool
     mask_token: int | None
+    """What unknown positions are fed as; None where they never are."""
     stop_tokens: frozenset[int]
-
-    @property
-    def unknown(self) -> int:
-        """What stands in the place of a token that is not known; without a mask token no such place is ever fed."""
-        return NEVER_FED if self.mask_token is None else self.mask_token
+    family: Family = FAST_DLLM_V2
 
 
 class SequenceState:
@@ -52,6 +51,8 @@ class SequenceState:
         self.end = len(prompt) + max_new_tokens
         self.reads_until = sys.maxsize
         """No position from this one on is predicted; scoring stops at its targets, a generation nowhere."""
+        self.reads_from = sys.maxsize
+        """A prefill predicts the positions from this one on, and the one that follows it in any case."""
         self.end_reason = end_reason
         """What it means to have reached `end`."""
         self.ledger = Ledger(layers)
@@ -64,6 +65,8 @@ class SequenceState:
         self.start = len(prompt) // self.block_size * self.block_size
         """First position of the current block; everything before it is in the cache once prefilled."""
         self.needs_prefill = self.start > 0
+        self.prefilled = 0
+        """How much of it was fed by prefills."""
         self.known_until = len(prompt)
         """First position that is not known."""
         self.blocks_done = 0
@@ -82,8 +85,9 @@ class SequenceState:
         """For each layer, a bit for every offset of this block whose input to it was remembered."""
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
-        padding = self.stop - len(prompt)
-        self.tokens = [*prompt, *[settings.unknown] * padding]
+        self.unknown = NO_TOKEN if settings.mask_token is None else settings.mask_token
+        """What stands in `tokens` for a position that is not known."""
+        self.tokens = [*prompt, *[self.unknown] * (self.stop - len(prompt))]
         self.sub_block = range(0)
         """Positions of the current sub-block: the one that holds the first unknown position."""
         self._open_sub_block()
@@ -95,7 +99,7 @@ class SequenceState:
 
     def source(self, position: int) -> int:
         """The row whose logits predict a position; nothing else knows how far it lies to the left."""
-        return position - 1
+        return position - self.settings.family.shift
 
     def next_kind(self) -> Kind:
         """The forward that this sequence needs now, whatever its batch mates do."""
@@ -103,10 +107,9 @@ class SequenceState:
             return Kind.PREFILL
         if self.known_until >= self.stop:
             return Kind.COMMIT
-        first_is_masked = self.known_until == self.sub_block.start
-        if self.settings.block_cache and self.rule_steps and not first_is_masked:
-            return Kind.SUB
-        return Kind.BLOCK
+        # The row that predicts a sub-block's first position may lie before it, where only a block forward feeds it.
+        fed = self.sub_block if self.settings.block_cache and self.rule_steps else range(0)
+        return Kind.SUB if self.source(self.known_until) in fed else Kind.BLOCK
 
     def positions(self, kind: Kind) -> range:
         """The positions that a forward of this kind feeds (a prefill is fed block by block)."""
@@ -116,15 +119,21 @@ class SequenceState:
 
     def masked(self, positions: Sequence[int]) -> list[int]:
         """Those of `positions` that are not known."""
-        mask = self.settings.unknown
-        return [position for position in positions if self.tokens[position] == mask]
+        unknown = self.unknown
+        return [position for position in positions if self.tokens[position] == unknown]
 
     def read_positions(self, kind: Kind) -> list[int]:
         """Positions to be predicted after a forward of this kind; each is read from the row of its `source`."""
-        if kind is Kind.COMMIT:
-            return [self.stop] if self.stop < self.reads_until else []
-        if kind is Kind.PREFILL:
-            return [self.start] if self.known_until == self.start < self.reads_until else []
+        if kind in (Kind.COMMIT, Kind.PREFILL):
+            position = self.start if kind is Kind.PREFILL else self.stop
+            if (
+                self.known_until != position
+                or position >= self.reads_until
+                or self.source(position) == position
+            ):
+                return []
+            first = min(position, self.reads_from) if kind is Kind.PREFILL else position
+            return list(range(first, position + 1))
         sub_block = self.sub_block
         return self.masked(range(sub_block.start, min(sub_block.stop, self.reads_until)))
 
@@ -132,6 +141,7 @@ class SequenceState:
         """Note a forward of this kind, and the positions whose keys it has renewed."""
         if kind is Kind.PREFILL:
             self.needs_prefill = False
+            self.prefilled = self.start
         elif kind is Kind.COMMIT:
             self._open_next_block()
         else:
@@ -148,8 +158,8 @@ class SequenceState:
 
     def settle(self) -> None:
         """Advance over known positions and finish where the answer is settled."""
-        mask, limit = self.settings.unknown, min(self.stop, self.end)
-        while self.known_until < limit and self.tokens[self.known_until] != mask:
+        unknown, limit = self.unknown, min(self.stop, self.end)
+        while self.known_until < limit and self.tokens[self.known_until] != unknown:
             self.known_until += 1
             if self.tokens[self.known_until - 1] in self.settings.stop_tokens:
                 self.finish_reason = "stop"
@@ -163,6 +173,14 @@ class SequenceState:
         """Finish with the first `length` new tokens."""
         self.known_until = self.prompt_length + length
         self.finish_reason = reason
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Let a prompt of blocks of one go on; all of these tokens are predicted, too, unless a prefill has done it."""
+        self.reads_from = self.start if self.needs_prefill else self.start + 1
+        self.tokens[self.start :] = [*tokens, self.unknown]
+        self.start = self.known_until = self.start + len(tokens)
+        self.needs_prefill = True
+        self._open_sub_block()
 
     def forked(self) -> "SequenceState":
         """A second sequence in the same state; the work of both is counted in one ledger, and so is what is shared."""
@@ -180,7 +198,7 @@ class SequenceState:
 
     def _open_next_block(self) -> None:
         self.start = self.stop
-        self.tokens += [self.settings.unknown] * self.block_size
+        self.tokens += [self.unknown] * self.block_size
         self.blocks_done += 1
         self.step = 0
         self.block_steps = 0

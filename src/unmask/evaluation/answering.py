@@ -21,7 +21,8 @@ from unmask.engine.score import Score, ScoreRequest, Scores
 from unmask.errors import UnmaskError
 from unmask.evaluation.clock import Meter
 from unmask.spec import DecodeSpec
-from unmask.spec.recipe import EstimatorName, OrderName
+from unmask.spec.family import EstimatorName
+from unmask.spec.recipe import OrderName
 
 LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Names of the same limit; the first that is given counts."""

@@ -44,7 +44,8 @@ from unmask.policies.registry import policy_spec
 from unmask.policies.text import read_policy, read_rule
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
 from unmask.spec.decode import joined
-from unmask.spec.recipe import EstimatorName, OrderName
+from unmask.spec.family import EstimatorName
+from unmask.spec.recipe import OrderName
 from unmask.store.attempt import GeneratedAnswer, ScoredGroup
 
 Pair = tuple[tuple[str, str], list[int], list[int]]
@@ -158,6 +159,7 @@ class UnmaskLM(TemplateLM):
             "checkpoint": None if folder is None else folder.name,
             "weights_sha256": None if folder is None else weights_sha256(folder),
             "shape": asdict(self.engine.config.shape),
+            "family": self.engine.config.family.name,
             "device_type": transformer.device.type,
             "dtype": str(transformer.dtype).removeprefix("torch."),
             "layouts": transformer.layouts,

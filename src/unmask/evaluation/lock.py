@@ -1,17 +1,21 @@
 """What a result depends on, by its hashes: making a lock, checking one, and remembering hashes of weights.
 
 A lock (`unmask.spec.lock`, data only) holds the SHA-256 of every checkpoint file and of every task's samples.
-`prepare` makes one of what lies here or on the hub now; `check_lock` refuses what is not as it was locked.
+`prepare` makes one of what lies here or on the hub now; `check_checkpoint` and `check_rows` refuse what is not as it
+was locked.
 """
 
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
@@ -19,9 +23,9 @@ from unmask.evaluation.task_data import Loaded, dataset_commits, load_tasks, pin
 from unmask.evaluation.task_files import check_names
 from unmask.model.config import ModelConfig, read_config
 from unmask.model.hub import find_checkpoint
-from unmask.model.token_files import mask_token_of
+from unmask.model.token_files import MERGES_FILE, VOCABULARY_FILE, mask_token_of, tokenizer_file
 from unmask.reading import open_plain, parse_json, read_plain
-from unmask.spec.lock import Lock, as_text
+from unmask.spec.lock import Lock, LockedCheckpoint, as_text
 from unmask.store.files import write_atomically
 
 CHECKPOINT_FILES = ("*.json", "*.jinja", "*.safetensors")
@@ -35,32 +39,38 @@ def prepare(
     revision: str | None = None,
     data: Path | None = None,
     allow_code: bool = False,
+    others: Mapping[str, tuple[str, str | None]] | None = None,
 ) -> Lock:
-    """Fetch a checkpoint and the samples of tasks, and write the lock of both to a file."""
+    """Fetch checkpoints and the samples of tasks, and write the lock of all to a file.
+
+    `others` are those of single configurations by their names: where each is, and its revision.
+    """
     from huggingface_hub import HfApi
 
     names = check_names(tasks)
     commits = {} if data else dataset_commits(names, HfApi())
     # Programs of a model do not run here; the one that lm-eval's files run when they are imported is their own.
     loaded = load_tasks(names, data, None, allow_code, allow_unsafe_code=allow_code, revisions=commits)
-    commit = pin_model(model, revision, HfApi())
-    folder = find_checkpoint(model, commit or revision)
-    lock = lock_of(model, folder, loaded, commit, commits)
+    own = _fetched(model, revision)
+    beside = {name: _fetched(*where) for name, where in (others or {}).items()}
+    lock = lock_of(own, loaded, commits, beside)
     write_atomically(output, as_text(lock))
     return lock
 
 
-def lock_of(
-    model: str,
-    folder: Path,
-    loaded: Loaded,
-    revision: str | None = None,
-    datasets: dict[str, str] | None = None,
-) -> Lock:
-    """Lock a checkpoint's folder and loaded tasks."""
-    files = sorted({file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)})
+def _fetched(model: str, revision: str | None) -> LockedCheckpoint:
+    from huggingface_hub import HfApi
+
+    commit = pin_model(model, revision, HfApi())
+    checkpoint = locked_checkpoint(model, find_checkpoint(model, commit or revision), commit)
+    return msgspec.structs.replace(checkpoint, asked_revision=revision)
+
+
+def locked_checkpoint(model: str, folder: Path, revision: str | None = None) -> LockedCheckpoint:
+    """Lock a checkpoint's folder."""
+    files = checkpoint_files(folder)
     config = read_config(folder)
-    return Lock(
+    return LockedCheckpoint(
         model=model,
         revision=revision,
         files={file.name: file_sha256(file) for file in files},
@@ -68,11 +78,24 @@ def lock_of(
         block_size=config.block_size,
         family=config.family.name,
         mask_token_id=_mask_token(config, folder),
+    )
+
+
+def lock_of(
+    own: LockedCheckpoint,
+    loaded: Loaded,
+    datasets: dict[str, str] | None = None,
+    others: dict[str, LockedCheckpoint] | None = None,
+) -> Lock:
+    """Lock loaded tasks beside checkpoints."""
+    return Lock(
+        **{field: getattr(own, field) for field in LockedCheckpoint.__struct_fields__},
+        others=others or {},
         datasets=datasets or {},
         members={name: tuple(source.name for source in members_of(name)) for name in loaded.names},
         tasks=rows_sha256(loaded),
         sizes=dict(loaded.sizes),
-        versions={task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)},
+        versions=_versions(loaded),
         lm_eval=version("lm_eval"),
     )
 
@@ -84,18 +107,47 @@ def _mask_token(config: ModelConfig, folder: Path) -> int | None:
     return None
 
 
-def check_lock(lock: Lock, folder: Path, loaded: Loaded) -> None:
-    """Refuse a checkpoint or samples that are not the locked ones."""
-    for name, digest in lock.files.items():
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Every file of a checkpoint that may change an answer."""
+    files = {file for pattern in CHECKPOINT_FILES for file in folder.glob(pattern)}
+    if tokenizer_file(folder) == folder / VOCABULARY_FILE:
+        files.add(folder / MERGES_FILE)
+    return sorted(files)
+
+
+def _versions(loaded: Loaded) -> dict[str, str]:
+    return {task.task_name: str(task.VERSION) for task in tasks_of(loaded.objects)}
+
+
+def check_checkpoint(checkpoint: LockedCheckpoint, folder: Path) -> None:
+    """Refuse a checkpoint that is not the locked one."""
+    for name, digest in checkpoint.files.items():
         file = folder / name
         if not file.is_file() or file_sha256(file) != digest:
             raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
+    for file in checkpoint_files(folder):
+        # What lies beside a commit of the hub is of that commit.
+        if checkpoint.revision is None and file.name not in checkpoint.files:
+            raise UnmaskError(
+                f"{file} was not there when the checkpoint was locked; take it away or run `unmask prepare` again."
+            )
+
+
+def check_rows(lock: Lock, loaded: Loaded) -> None:
+    """Refuse samples or code of tasks that are not the locked ones."""
     for task, digest in rows_sha256(loaded).items():
         if task not in lock.tasks:
             raise UnmaskError(f"{task} is not in the lock; run `unmask prepare` with it.")
         if lock.tasks[task] != digest:
             raise UnmaskError(
                 f"The samples of {task} are not those that were locked; run `unmask prepare` again."
+            )
+    used = {"lm-eval": version("lm_eval"), **_versions(loaded)}
+    for name, locked in {"lm-eval": lock.lm_eval, **lock.versions}.items():
+        if locked is not None and used.get(name, locked) != locked:
+            raise UnmaskError(
+                f"{name} has version {used[name]} but was locked with {locked}; install that one or run "
+                "`unmask prepare` again."
             )
 
 

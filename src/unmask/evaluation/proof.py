@@ -11,6 +11,7 @@ import msgspec
 
 from unmask.cost import ModelShape, Sharing, Work, price_of
 from unmask.cost.work_sums import FP32, WorkSums
+from unmask.engine.policy import NO_STEPS
 from unmask.spec import PolicySpec
 from unmask.store.result import Effect, PathName, SharedWork
 
@@ -96,6 +97,8 @@ class Proof:
         if said:
             return said[0]
         block, sub = total.kinds["block"].forwards, total.kinds["sub"].forwards
+        if not block + sub:
+            return NO_STEPS
         return f"none of the {block} block and {sub} sub-block steps had an earlier step that the policy may reuse"
 
 

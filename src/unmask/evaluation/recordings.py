@@ -93,16 +93,17 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
     identity, worker = run.identity, run.worker
     if change := revision_change(identity):
         raise UnmaskError(f"{run.name} was decoded by another version of Unmask ({change}).")
-    lock = read_lock(Path(worker.lock))
-    folder = find_checkpoint(worker.checkpoint, lock.revision)
+    locked = read_lock(Path(worker.lock)).with_weights(identity.get("weights"))
+    if locked is None:
+        raise UnmaskError(f"The lock does not hold the weights that {run.name} was decoded with.")
+    folder = find_checkpoint(worker.checkpoint, locked.revision)
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if largest is not None and size > largest:
         raise UnmaskError(
             f"The checkpoint has {size / 1e9:.1f} GB of weights; name a number with --replay to load it all the same."
         )
-    files = {name: folder / name for name in lock.files}
-    changed = [n for n, file in files.items() if not file.is_file() or file_sha256(file) != lock.files[n]]
-    if lock.weights != identity.get("weights") or changed:
+    files = {name: folder / name for name in locked.files}
+    if any(not file.is_file() or file_sha256(file) != locked.files[name] for name, file in files.items()):
         raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
     return load(folder, worker.device, _dtype(run), identity.get("mask_token_id"))
 

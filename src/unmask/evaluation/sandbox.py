@@ -39,7 +39,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix/store", "/etc/alterna
 LIBRARIES = os.environ.get("LD_LIBRARY_PATH", "")
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": LIBRARIES}
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
-UNSHARED = ("--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+UNSHARED = ("--unshare-net", "--unshare-pid", "--unshare-ipc")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,14 @@ from unmask.store.result import (
 )
 
 
+class Questions(NamedTuple):
+    """What one engine is asked."""
+
+    path: PathName
+    lm: UnmaskLM
+    requests: Sequence[Any]
+
+
 class Answered(NamedTuple):
     """What one pass over all prompts gave."""
 
@@ -67,18 +75,21 @@ class ConfigurationRounds:
 
 
 def time_all(
-    engine: Engine,
+    engines: Mapping[str, Engine],
     loaded: Loaded,
     options: Options,
     identity: Mapping[str, Any],
     progress: Callable[[int, int], None],
 ) -> TimingResult:
-    """Run all configurations by turns and compare them with the control."""
-    task, rounds = identity["task"], identity["repeats"]
-    lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
-    path, requests = collect(lm, loaded, options)
+    """Run all configurations by turns and compare them with the control.
+
+    The engine without a name serves all configurations that have none of their own.
+    """
+    task, rounds, engine = identity["task"], identity["repeats"], engines[""]
+    questions = {name: _questions(each, loaded, options, identity) for name, each in engines.items()}
+    path, _, requests = questions[""]
     configurations = {
-        name: ConfigurationRounds(_runner(path, lm, requests, settings, task))
+        name: ConfigurationRounds(_runner(*questions.get(name, questions[""]), settings, task))
         for name, settings in identity["configurations"].items()
     }
     total = len(configurations) * (rounds + 1)
@@ -122,6 +133,13 @@ def _timed(name: str, configuration: ConfigurationRounds, meter: Meter) -> Meter
             f"{name} gave other answers in a timed round than in its warm-up, so its speed means nothing."
         )
     return meter
+
+
+def _questions(engine: Engine, loaded: Loaded, options: Options, identity: Mapping[str, Any]) -> Questions:
+    """The task's requests as one engine reads them: a chat is rendered by the template of its own checkpoint."""
+    lm = UnmaskLM(engine=engine, decode=DecodeSpec(), batch_size=identity["batch_size"])
+    path, requests = collect(lm, loaded, options)
+    return Questions(path, lm, requests)
 
 
 def _runner(

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import torch
 
+from unmask.engine.engine import Engine
 from unmask.errors import UnmaskError
 from unmask.evaluation.clock import Meter
 from unmask.evaluation.harness import Options
 from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
-from unmask.evaluation.lock import check_lock
+from unmask.evaluation.lock import check_checkpoint, check_rows
 from unmask.evaluation.results import evaluate, result_of, samples_of
 from unmask.evaluation.task_data import Loaded, load_tasks, work_offline
 from unmask.evaluation.timing import time_all
@@ -25,7 +26,7 @@ from unmask.loading import load
 from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
-from unmask.spec.lock import Lock, read_lock
+from unmask.spec.lock import Lock, LockedCheckpoint, read_lock
 from unmask.spec.rule import rule_spec
 from unmask.spec.sweep import revision_change
 from unmask.store.attempt import AnyAnswer, Attempt
@@ -55,24 +56,20 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
         )
     _check_code(identity)
     lock = read_lock(Path(worker.lock))
-    if lock.datasets or lock.revision:
+    checkpoints = _checkpoints(identity, lock)
+    if lock.datasets or any(checkpoint.revision for checkpoint in checkpoints.values()):
         work_offline()
     meter = Meter()
     with meter.phase("tasks"):
         loaded = _tasks(identity, worker, lock)
     with meter.phase("loading"):
-        engine = load(
-            worker.checkpoint,
-            worker.device,
-            identity["dtype"] or run.dtype(),
-            identity["mask_token_id"],
-            lock.revision,
-        )
+        engines = _engines(identity, checkpoints, worker, run.dtype())
+    engine = engines[""]
     transformer = engine.transformer
     dtype = str(transformer.dtype).removeprefix("torch.")
     attempt.compute_as(computation(device=transformer.device.type, dtype=dtype))
     result: AnyResult = (
-        _timing(identity, engine, loaded, attempt)
+        _timing(identity, engines, loaded, attempt)
         if identity["kind"] == "timing"
         else _accuracy(identity, worker, engine, loaded, attempt, run, meter)
     )
@@ -95,6 +92,35 @@ def execute(run: RunFolder, attempt: Attempt) -> AnyResult:
     )
 
 
+def _checkpoints(identity: dict[str, Any], lock: Lock) -> dict[str, LockedCheckpoint]:
+    """As they were locked: that of a run, under no name, and those that configurations of a timing run have instead."""
+    parts = {"": identity, **identity.get("configurations", {})}
+    found = {name: lock.with_weights(part["weights"]) for name, part in parts.items() if "weights" in part}
+    known: dict[str, LockedCheckpoint] = {name: one for name, one in found.items() if one is not None}
+    if len(known) < len(found):
+        raise UnmaskError("The lock has changed since this run was planned; plan and run the recipe again.")
+    return known
+
+
+def _engines(
+    identity: dict[str, Any],
+    checkpoints: dict[str, LockedCheckpoint],
+    worker: WorkerSettings,
+    dtype: str | None,
+) -> dict[str, Engine]:
+    """An engine for each of the checkpoints; what is loaded in the same way is loaded once."""
+    loaded: dict[tuple[Any, ...], Engine] = {}
+    engines: dict[str, Engine] = {}
+    for name, checkpoint in checkpoints.items():
+        part = identity["configurations"][name] if name else identity
+        settings = worker.device, part["dtype"] or dtype, part["mask_token_id"], checkpoint.revision
+        key = checkpoint.model, *settings
+        if key not in loaded:
+            loaded[key] = load(checkpoint.model, *settings)
+        engines[name] = loaded[key]
+    return engines
+
+
 def _check_code(identity: dict[str, Any]) -> None:
     """Refuse a policy or rule whose code or trace is not the one that the run was planned with."""
     for settings in identity.get("configurations", {"": identity}).values():
@@ -110,7 +136,7 @@ def _check_code(identity: dict[str, Any]) -> None:
 
 
 def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Loaded:
-    """The loaded tasks, whose samples must be those that the identity names."""
+    """The loaded tasks, whose samples must be those that the identity names, as the checkpoints must."""
     task = identity["task"]
     data = Path(worker.data) if worker.data else None
     loaded = load_tasks(
@@ -121,10 +147,16 @@ def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Load
         bool(worker.allow_unsafe_code),
         lock.datasets or None,
     )
-    check_lock(lock, find_checkpoint(worker.checkpoint, lock.revision), loaded)
-    if lock.weights != identity["weights"] or any(
-        lock.tasks.get(name) != digest for name, digest in task["rows_sha256"].items()
-    ):
+    for checkpoint in {each.model: each for each in _checkpoints(identity, lock).values()}.values():
+        check_checkpoint(checkpoint, find_checkpoint(checkpoint.model, checkpoint.revision))
+    check_rows(lock, loaded)
+    names = task["rows_sha256"]
+    held = {
+        "rows_sha256": {name: lock.tasks.get(name) for name in names},
+        "version": {name: lock.versions.get(name) for name in names},
+        "lm_eval": lock.lm_eval,
+    }
+    if any(task[part] != value for part, value in held.items()):
         raise UnmaskError("The lock has changed since this run was planned; plan and run the recipe again.")
     return loaded
 
@@ -179,9 +211,11 @@ def _journal(run: RunFolder, attempt: Attempt) -> Journal:
     return Journal(run.answers(kind), keep, attempt.progress, frozenset().union(*others.values()))
 
 
-def _timing(identity: dict[str, Any], engine: Any, loaded: Loaded, attempt: Attempt) -> TimingResult:
+def _timing(
+    identity: dict[str, Any], engines: dict[str, Engine], loaded: Loaded, attempt: Attempt
+) -> TimingResult:
     options = _options(identity["task"], {})
-    return time_all(engine, loaded, options, identity, attempt.progress)
+    return time_all(engines, loaded, options, identity, attempt.progress)
 
 
 def decode_settings(values: dict[str, Any]) -> DecodeSpec:

@@ -5,7 +5,7 @@
     >>> done = lab.run("recipes/05_mine", slots=2, canary=10, on_event=show)      # doctest: +SKIP
     >>> lab.check("05_mine").invalid, lab.report("05_mine").page                  # doctest: +SKIP
 
-    recipes     a recipe on disk: new, prepare
+    recipes     a recipe on disk: new, demo, prepare
     planning    what a recipe would run: plan
     executing   execute what is missing: run, running
     canary      a few rows first, judged before the rest
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from unmask.lab.executing import run, running
     from unmask.lab.outcomes import check, compare, export, import_summaries, report, results
     from unmask.lab.planning import plan
-    from unmask.lab.recipes import new, prepare
+    from unmask.lab.recipes import demo, new, prepare
     from unmask.lab.runs import cancel, logs, remove, retract, status
 
 _HOMES = {
     "cancel": "runs",
     "check": "outcomes",
     "compare": "outcomes",
+    "demo": "recipes",
     "export": "outcomes",
     "import_summaries": "outcomes",
     "logs": "runs",
@@ -50,6 +51,7 @@ __all__ = [
     "cancel",
     "check",
     "compare",
+    "demo",
     "export",
     "import_summaries",
     "logs",

@@ -10,8 +10,9 @@ from unmask.lab.planning import Plan, SweepRun
 from unmask.policies.ceiling import canonical
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec
-from unmask.spec.recipe import ConfigurationSpec, Recipe
-from unmask.spec.sweep import PlannedRun, sweep_of
+from unmask.spec.lock import Lock
+from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe
+from unmask.spec.sweep import PlannedRun, locked_for, sweep_of
 from unmask.store.result import AccuracyResult
 
 MOST_CONFIGURATIONS = 4
@@ -27,18 +28,22 @@ def canary_runs(plan: Plan, rows: int) -> tuple[list[PlannedRun], str]:
     recipe, lock = plan.opened.recipe, plan.lock
     tasks = list(dict.fromkeys(run.planned.task for run in plan.runs))
     present = {run.planned.configuration for run in plan.runs if run.planned.kind == "accuracy"}
-    names = canary_configurations(recipe, present, ModelShape.of(lock.shape).layers)
+    names = canary_configurations(recipe, present, lock)
     runs = [run for run in sweep_of(recipe, lock, tasks, names, rows) if run.kind == "accuracy"]
     return runs, f"Canary: {rows} rows of {', '.join(names)} on {', '.join(tasks)}."
 
 
-def canary_configurations(recipe: Recipe, present: set[str], layers: int) -> list[str]:
+def canary_configurations(recipe: Recipe, present: set[str], lock: Lock) -> list[str]:
     """The control, one equal to it, candidates that are not equal to each other, and one for each further setting."""
     configurations = [each for each in recipe.expanded() if each.name in present]
     if not configurations:
         raise UnmaskError("There is no configuration that a canary could try.")
     meanings = {
-        each.name: (recipe.decode_of(each), canonical(policy_spec(each.policy), layers))
+        each.name: (
+            recipe.model_of(each),
+            recipe.decode_of(each),
+            canonical(policy_spec(each.policy), ModelShape.of(locked_for(recipe, each, lock).shape).layers),
+        )
         for each in configurations
     }
     control = recipe.control if recipe.control in meanings else configurations[0].name
@@ -56,12 +61,16 @@ def _further_settings(
     recipe: Recipe, configurations: Sequence[ConfigurationSpec], chosen: Sequence[str]
 ) -> list[str]:
     """Configurations without an acting policy, one for each decode setting that no chosen one tries so."""
-    plain = {each.name: recipe.decode_of(each) for each in configurations if policy_spec(each.policy).dead}
+    plain = {
+        each.name: (recipe.model_of(each), recipe.decode_of(each))
+        for each in configurations
+        if policy_spec(each.policy).dead
+    }
     tried = [plain[name] for name in chosen if name in plain]
-    further: dict[DecodeSpec, str] = {}
-    for name, decode in plain.items():
-        if decode not in tried:
-            further.setdefault(decode, name)
+    further: dict[tuple[ModelSpec, DecodeSpec], str] = {}
+    for name, settings in plain.items():
+        if settings not in tried:
+            further.setdefault(settings, name)
     return list(further.values())[:MOST_SETTINGS]
 
 
@@ -74,7 +83,8 @@ def judge(recipe: Recipe, runs: Sequence[SweepRun]) -> Iterator[str]:
             raise UnmaskError(
                 f"The canary {run.label} has no result ({run.state.reason}); nothing else was started."
             )
-        entries.append(entry_of(recipe.name, run.planned.configuration, result, run.folder.folder))
+        name, model = run.planned.configuration, run.planned.model
+        entries.append(entry_of(recipe.name, name, result, run.folder.folder, model=model))
     experiment = AnalysedExperiment(name=recipe.name, control=recipe.control)
     findings = [
         finding

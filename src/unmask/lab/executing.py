@@ -120,6 +120,12 @@ class SweepOutcome:
         ]
         return result_rows(self.store, self.experiment, planned)
 
+    def table_note(self) -> str:
+        """At which level the intervals of the table hold; empty without intervals."""
+        from unmask.lab.outcomes import levels_of
+
+        return levels_of(self.store, self.experiment)
+
     def predicted_and_actual(self) -> tuple[float, float] | None:
         """Seconds forecast of the runs that were executed whole now, and those that their workers took; or None."""
         predicted = self.forecast.seconds if self.forecast else {}
@@ -215,6 +221,9 @@ class _Execution:
             return
         # Results that are about to be set aside, or to be added, must not change what is predicted.
         self._forecast = self._plan.forecast
+        if self._plan.force is not None:
+            # Somebody else may have begun one of them since the plan was made, which is refused.
+            self._plan = self._plan.again()
         self._prepare()
         if self._plan.to_do:
             yield from self._timed(self._run_here(self._plan.to_do))

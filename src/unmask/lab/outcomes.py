@@ -21,10 +21,11 @@ from unmask.lab.recipes import Message, Notify, read_criteria
 from unmask.lab.runs import StorePlace, open_store, status
 from unmask.report.document import Document
 from unmask.report.gather import gather, task_parts
+from unmask.report.lessons import lessons
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import flips_of, with_recordings
-from unmask.report.tables import brief_table
+from unmask.report.tables import brief_table, levels_note
 from unmask.spec.sweep import task_label
 from unmask.store.experiments import experiment_names, experiment_of
 from unmask.store.export import Labelled, to_csv, to_parquet, to_tree
@@ -117,6 +118,11 @@ def result_rows(
     return rows
 
 
+def levels_of(store: Store, experiment: str) -> str:
+    """At which level the intervals of an experiment's table hold, in a sentence; empty without intervals."""
+    return levels_note(task_parts(store, experiment))
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedRuns:
     """Two runs side by side."""
@@ -188,6 +194,8 @@ class WrittenReport:
     page: Path
     verdicts: tuple[Verdict, ...]
     """Of the experiments that have criteria."""
+    lessons: tuple[tuple[str, ...], ...]
+    """What each of these experiments shows, in three sentences."""
 
 
 def report(
@@ -218,8 +226,10 @@ def report(
         document = with_recordings(document, place, recordings, _as_text(on_event))
     folder = Path(output) if output else report_folder(place, names, others)
     markdown, page = write_report(document, folder)
-    verdicts = tuple(part.verdict for part in document.parts if part.verdict is not None)
-    return WrittenReport(markdown, page, verdicts)
+    judged = [(part.verdict, lessons(part)) for part in document.parts if part.verdict is not None]
+    return WrittenReport(
+        markdown, page, tuple(verdict for verdict, _ in judged), tuple(said for _, said in judged)
+    )
 
 
 def _as_text(on_event: Notify | None) -> Callable[[str], None]:

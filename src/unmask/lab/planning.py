@@ -317,12 +317,13 @@ def _described(plan: Plan) -> set[str]:
 def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
     """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
     evaluation = opened.recipe.evaluation
+    models = opened.recipe.models
     for run in runs:
         worker = WorkerSettings(
             experiment=opened.recipe.name,
             configuration=run.planned.configuration,
             lock=str(opened.lock_file),
-            checkpoint=opened.checkpoint,
+            checkpoint=opened.checkpoint_of(models[run.planned.model or opened.recipe.model.name]),
             data=None if opened.data is None else str(opened.data),
             batch_size=evaluation.batch_size,
             device=evaluation.device,

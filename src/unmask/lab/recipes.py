@@ -1,6 +1,7 @@
 """A recipe as it lies on disk: its text, read once, its lock, the folders it names; and the folder of a new one.
 
-Knows files and names. What a recipe expands to is in spec, what of it is still to do in planning.
+Knows files and names, those of the demo's recipe among them, which is part of the package. What a recipe expands to is
+in spec, what of it is still to do in planning.
 """
 
 import subprocess
@@ -13,11 +14,12 @@ from pathlib import Path
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.model.hub import HUB_ID, known_config
-from unmask.spec.lock import Lock, Outline, read_lock
+from unmask.spec.lock import Lock, LockedCheckpoint, Outline, read_lock
 from unmask.spec.recipe import (
     EMBEDDED,
     NAME,
     RECIPE_FILE,
+    ModelSpec,
     Recipe,
     SuccessSpec,
     parse_recipe,
@@ -25,12 +27,13 @@ from unmask.spec.recipe import (
     recipe_file,
     recipe_text,
 )
-from unmask.store.files import write_atomically
+from unmask.store.files import make_folder, write_atomically
 from unmask.store.redaction import redacted
 
 EMBEDDED_TASKS = "unmask_"
 """Tasks that ship with the package begin so."""
 TEMPLATES = Path(__file__).parents[1] / "assets" / "experiment"
+DEMO = Path(__file__).parents[1] / "assets" / "demo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,9 @@ class OpenRecipe:
         """Its lock lies beside it."""
         return self.file.with_suffix(".lock")
 
-    @property
-    def checkpoint(self) -> str:
-        """A name, or an absolute path where the recipe names a folder."""
-        name = self.recipe.model.checkpoint
+    def checkpoint_of(self, model: ModelSpec) -> str:
+        """Where a checkpoint is: a name, or an absolute path where the recipe names a folder."""
+        name = model.checkpoint
         folder = self.file.parent / Path(name).expanduser()
         return str(folder.resolve()) if name != EMBEDDED and folder.exists() else name
 
@@ -72,7 +74,8 @@ class OpenRecipe:
     @property
     def needs_network(self) -> bool:
         """Whether preparing it may download anything."""
-        hub_model = self.checkpoint != EMBEDDED and HUB_ID.fullmatch(self.checkpoint) is not None
+        places = map(self.checkpoint_of, self.recipe.models.values())
+        hub_model = any(place != EMBEDDED and HUB_ID.fullmatch(place) is not None for place in places)
         hub_tasks = any(not task.name.startswith(EMBEDDED_TASKS) for task in self.recipe.tasks)
         return hub_model or (hub_tasks and self.data is None)
 
@@ -94,10 +97,12 @@ class OpenRecipe:
         if not self.lock_file.exists():
             return None
         lock = read_lock(self.lock_file)
-        covers = lock.model == self.checkpoint and all(
-            task.name in lock.members for task in self.recipe.tasks
-        )
-        return lock if covers else None
+        own, models = self.recipe.model, self.recipe.models
+        locked = {own.name: lock.model} | {name: each.model for name, each in lock.others.items()}
+        same_models = all(locked.get(name) == self.checkpoint_of(model) for name, model in models.items())
+        same_revision = own.revision in (lock.asked_revision, lock.revision)
+        covers = all(task.name in lock.members for task in self.recipe.tasks)
+        return lock if same_models and same_revision and covers else None
 
     def outline(self) -> Outline | None:
         """What stands in for the lock in a plan: the checkpoint's config and published numbers of rows, where known."""
@@ -107,12 +112,25 @@ class OpenRecipe:
         members = {name: members_of(name) for name in names}
         sizes = {source.name: source.published_rows for name in names for source in members[name]}
         known = {task: rows for task, rows in sizes.items() if rows is not None}
-        config = known_config(self.checkpoint, self.recipe.model.revision)
-        if config is None or len(known) < len(sizes):
+        checkpoints = {name: self._outlined(model) for name, model in self.recipe.models.items()}
+        present = {name: checkpoint for name, checkpoint in checkpoints.items() if checkpoint is not None}
+        if len(present) < len(checkpoints) or len(known) < len(sizes):
             return None
         tasks = {name: tuple(source.name for source in sources) for name, sources in members.items()}
-        shape, family = asdict(config.shape), config.family.name
-        return Outline.of(self.checkpoint, shape, config.block_size, family, tasks, known)
+        return Outline.of(present, tasks, known)
+
+    def _outlined(self, model: ModelSpec) -> LockedCheckpoint | None:
+        """What is known of a checkpoint that is not here."""
+        place = self.checkpoint_of(model)
+        config = known_config(place, model.revision)
+        if config is None:
+            return None
+        return LockedCheckpoint(
+            model=place,
+            shape=asdict(config.shape),
+            block_size=config.block_size,
+            family=config.family.name,
+        )
 
 
 def open_recipe(path: str | Path) -> OpenRecipe:
@@ -177,3 +195,25 @@ def new(name: str, folder: str | Path = "recipes") -> Path:
         filled = text.replace("@NAME@", name).replace("@DATE@", date.today().isoformat())
         write_atomically(place / template.name, filled)
     return place / RECIPE_FILE
+
+
+def demo(folder: str | Path = "unmask-demo") -> Path:
+    """Write the recipe of the demo into a folder, unless it is there already; gives the recipe's file.
+
+    The recipe runs on the embedded model, without a network, in a few minutes.
+
+        >>> lab.run(lab.demo(), slots=2, store="unmask-demo/results")         # doctest: +SKIP
+    """
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise UnmaskError(f"{place} is no folder; choose another name for the demo's.")
+    text = (DEMO / RECIPE_FILE).read_text(encoding="utf-8")
+    file = place / RECIPE_FILE
+    if not file.exists():
+        make_folder(place)
+        write_atomically(file, text)
+    elif recipe_text(file) != text:
+        raise UnmaskError(
+            f"{file} is not the demo of this version; name another folder, or run it with `unmask run {place}`."
+        )
+    return file

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from unmask.errors import UnmaskError
 from unmask.launch.local import RESULT, WorkerCommand
 from unmask.spec import build
-from unmask.spec.recipe import Recipe, ResourcesSpec
+from unmask.spec.recipe import Recipe
+from unmask.spec.resources import ResourcesSpec
 from unmask.store.redaction import public_environment, redacted
 
 if TYPE_CHECKING:
@@ -253,9 +254,9 @@ def note_on_dtype(recipe: Recipe) -> str | None:
 
     Without GPUs every worker takes float32, so nothing need be named.
     """
-    kind, dtype = recipe.resources.gpu_type, recipe.model.dtype
+    kind, dtypes = recipe.resources.gpu_type, {recipe.model_of(each).dtype for each in recipe.expanded()}
     suiting = suiting_dtype(kind) if kind else None
-    if dtype is None and asks_for_gpus(recipe.resources):
+    if None in dtypes and asks_for_gpus(recipe.resources):
         advice = (
             'dtype = "bfloat16" (Ampere and later), or "float16" (Volta and Turing, which have no bfloat16)'
         )
@@ -263,9 +264,9 @@ def note_on_dtype(recipe: Recipe) -> str | None:
             advice = f'dtype = "{suiting}", which suits {kind}'
         raise UnmaskError(
             f"{recipe.name} names no number format, so every run would take one that suits the GPU it happens to get; "
-            f"add to [model]: {advice}."
+            f"add to {'[model]' if recipe.model.dtype is None else 'the model of each configuration'}: {advice}."
         )
-    if dtype == "bfloat16" and suiting not in (None, dtype):
+    if "bfloat16" in dtypes and suiting not in (None, "bfloat16"):
         return f"{kind} has no bfloat16, so that format is slow there; {suiting} suits it."
     return None
 

@@ -121,7 +121,7 @@ class _Call(ABC):
 
 class _FusedCall(_Call):
     def prepare(self, config: ModelConfig, run: Run, scratch: Scratch) -> None:  # noqa: ARG002
-        self.bias_B11L = run.bias_B11L
+        self.bias_B1SL = _stacked_bias(run, config.queries_per_kv)
 
     @staticmethod
     def shaped_keys(buffer: Tensor) -> Tensor:
@@ -132,8 +132,13 @@ class _FusedCall(_Call):
         return buffer
 
     def attend(self, keys: Tensor, values: Tensor) -> Tensor:
-        mixed = F.scaled_dot_product_attention(self.q_BKSd, keys, values, attn_mask=self.bias_B11L)
+        mixed = F.scaled_dot_product_attention(self.q_BKSd, keys, values, attn_mask=self.bias_B1SL)
         return mixed.view(self.stacked_BKGNd.shape)
+
+
+def _stacked_bias(run: Run, group: int) -> Tensor | None:
+    """What hides keys from stacked queries: one row serves them all, a staircase is repeated for each head."""
+    return run.bias_B11L if run.stair_NL is None else run.stair_NL.repeat(group, 1)[None, None]
 
 
 class _PlainCall(_Call):
@@ -145,9 +150,10 @@ class _PlainCall(_Call):
         self.mixed_PSd = scratch.take("stacked_mixed", pairs, stacked, width)
         self.mixed_BKGNd = self.mixed_PSd.view(self.stacked_BKGNd.shape)
         self.added_PSL, self.weight = self.scores_PSL, 0.0
-        if run.bias_B11L is not None:
-            bias_BK1L = run.bias_B11L.expand(-1, config.num_kv_heads, -1, -1)
-            self.added_PSL, self.weight = bias_BK1L.reshape(pairs, 1, run.visible), 1.0
+        bias_B1SL = _stacked_bias(run, config.queries_per_kv)
+        if bias_B1SL is not None:
+            bias_BKSL = bias_B1SL.expand(-1, config.num_kv_heads, -1, -1)
+            self.added_PSL, self.weight = bias_BKSL.reshape(pairs, -1, run.visible), 1.0
 
     @staticmethod
     def shaped_keys(buffer: Tensor) -> Tensor:

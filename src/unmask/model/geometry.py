@@ -3,7 +3,8 @@
 A forward takes rows from any mixture of requests, laid out flat. Linear layers do not care; only
 attention does. Every query of a segment sees the same keys (block-causal attention inside one block
 has no other mask), so a segment needs no mask, and segments of equal length share one kernel call
-when padding their keys to a common length is cheap.
+when padding their keys to a common length is cheap. Only where several small blocks of a prompt are fed
+at once do its queries see a staircase of keys.
 
 Shape legend: T rows of the forward, K key/value heads, B segments of a run, N rows of a segment, L visible keys.
 """
@@ -26,13 +27,15 @@ A call costs a CPU little beside the copies; on accelerators calls are what cost
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows of one slot that see the same keys: positions `[0, visible)`."""
+    """Rows of one slot that see the same keys, positions `[0, visible)`, or a staircase of them."""
 
     slot: int
     positions: Sequence[int]
     visible: int
     first: int = 0
     """First position of the block that is decoded: features are kept by their offset from it."""
+    stair: int = 0
+    """Positions of a block where there are several, each of which is seen to its own end; 0: all see the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Run:
     """A slice where the slots lie side by side (a view of the buffers), else indices (a gathered copy)."""
     bias_B11L: Tensor | None
     """Zero or minus infinity; None where every segment sees the same number of keys."""
+    stair_NL: Tensor | None = None
+    """The same for every row of a single segment whose rows see a staircase of keys."""
 
 
 class Geometry:
@@ -110,7 +115,7 @@ def _group(segments: Sequence[Segment], length: int) -> list[list[Segment]]:
     """Split into runs of consecutive segments that one attention call may serve."""
     groups: list[list[Segment]] = []
     for segment in segments:
-        last = groups[-1] if groups else None
+        last = None if segment.stair or not groups or groups[-1][0].stair else groups[-1]
         if last and len(last[0].positions) == len(segment.positions) and _shares(last, segment, length):
             last.append(segment)
         else:
@@ -146,4 +151,14 @@ def _make_run(group: Sequence[Segment], dtype: torch.dtype, device: torch.device
         hidden_BL = torch.arange(visible) >= lengths_B1
         bias_BL = torch.zeros(hidden_BL.shape, dtype=dtype).masked_fill_(hidden_BL, -torch.inf)
         bias = bias_BL[:, None, None, :].to(device, non_blocking=True)
-    return Run(len(group), len(first.positions), visible, slots, bias)
+    stair = _staircase(first, dtype).to(device, non_blocking=True) if first.stair else None
+    return Run(len(group), len(first.positions), visible, slots, bias, stair)
+
+
+def _staircase(segment: Segment, dtype: torch.dtype) -> Tensor:
+    """What hides from every row the blocks behind its own."""
+    ends_N = torch.tensor(
+        [position // segment.stair * segment.stair + segment.stair for position in segment.positions]
+    )
+    hidden_NL = torch.arange(segment.visible) >= ends_N[:, None]
+    return torch.zeros(hidden_NL.shape, dtype=dtype).masked_fill_(hidden_NL, -torch.inf)

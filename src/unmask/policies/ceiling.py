@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from unmask.cost import Device, Ledger, ModelShape, least_seconds, total_price
-from unmask.engine.policy import Full
+from unmask.engine.policy import NO_STEPS, Full
 from unmask.policies.layer_reuse import chosen_layers
 from unmask.policies.registry import make_policy
 from unmask.policies.rehearsal import Script, rehearse
@@ -29,6 +29,18 @@ def ceiling_of(
     spec: AnyPolicySpec, shape: ModelShape, device: Device, script: Script, against: Script | None = None
 ) -> Ceiling:
     """Rehearse a policy and the baseline and compare their prices; `against` is the baseline's script if it differs."""
+    if script.leftmost is None:
+        extremes = [
+            ceiling_of(
+                spec,
+                shape,
+                device,
+                replace(script, leftmost=always),
+                None if against is None else replace(against, leftmost=against.leftmost or always),
+            )
+            for always in ((True,), (False,))
+        ]
+        return _best(extremes)
     baseline = _baseline(shape.layers, against or script)
     reduced = rehearse(make_policy(spec, shape.layers), shape.layers, script)
     full = total_price(baseline, shape, device.element_bytes)
@@ -37,7 +49,22 @@ def ceiling_of(
         flops_saved=1 - less.flops / full.flops,
         bytes_saved=1 - less.bytes / full.bytes,
         speedup=least_seconds(baseline, shape, device) / least_seconds(reduced, shape, device),
-        dead=spec.dead or (spec.unmet if less == full else None),
+        dead=spec.dead or (_why_unmet(spec, script) if less == full else None),
+    )
+
+
+def _why_unmet(spec: AnyPolicySpec, script: Script) -> str:
+    return spec.unmet if script.family.has_mask else NO_STEPS
+
+
+def _best(ceilings: Sequence[Ceiling]) -> Ceiling:
+    """The most of each figure; dead only if it is dead in every case."""
+    reasons = [ceiling.dead for ceiling in ceilings]
+    return Ceiling(
+        flops_saved=max(ceiling.flops_saved for ceiling in ceilings),
+        bytes_saved=max(ceiling.bytes_saved for ceiling in ceilings),
+        speedup=max(ceiling.speedup for ceiling in ceilings),
+        dead=reasons[0] if all(reasons) else None,
     )
 
 

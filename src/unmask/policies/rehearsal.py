@@ -12,6 +12,7 @@ from unmask.engine.policy import Policy
 from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
 from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.engine.step_plan import FULL, Kind
+from unmask.spec.family import FAST_DLLM_V2, Family
 
 MASK, TOKEN = -1, 0
 
@@ -31,15 +32,22 @@ class Script:
     The default (14 steps a block) is about what a trained model does at threshold 0.9; a probe's
     trace knows what yours does.
     """
-    leftmost: tuple[bool, ...] = (True,)
-    """Whether the first unknown position is among them, in the same order; if not, the last ones are taken."""
+    leftmost: tuple[bool, ...] | None = None
+    """Whether the first unknown position is among them, in the same order; if not, the last ones are taken.
+
+    A step that leaves the first position of a sub-block unknown is followed by a full-block step. None: not known; a
+    ceiling then takes the better of both extremes, and a rehearsal by itself takes it to be always among them.
+    """
+    family: Family = FAST_DLLM_V2
 
 
 def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
     """Walk a policy through the script and return the work it would do."""
-    settings = BlockSettings(script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset())
+    settings = BlockSettings(
+        script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset(), script.family
+    )
     sequence = SequenceState(0, [TOKEN] * script.prompt_tokens, script.new_tokens, settings, layers)
-    steps = cycle(zip(script.unmasked, cycle(script.leftmost), strict=False))
+    steps = cycle(zip(script.unmasked, cycle(script.leftmost or (True,)), strict=False))
     while not sequence.finish_reason:
         if sequence.needs_prefill:
             piece = Piece(

@@ -1,8 +1,9 @@
 """Token-level reuse: full-block steps push only those rows through that need it.
 
 Needed are the current sub-block, rows whose token is newer than their keys, and the rows whose logits are
-read (one of them may lie before the sub-block). Of the others a share `keep` joins, those whose input to an
-early layer has moved most: a rank, because a threshold on the drift of rows that are not recomputed confirms itself.
+read (one of them may lie before the sub-block); with `inside` only the last two. Of the others a share `keep` joins,
+those whose input to an early layer has moved most: a rank, because a threshold on the drift of rows that are not
+recomputed confirms itself.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ class Trim:
     every: int | None
     probe_layer: int | None
     """None where no row competes, so that nothing need be probed."""
+    inside: bool
+    """Whether known, unchanged rows of the sub-block may be left out."""
 
     @classmethod
     def of(cls, spec: TrimSpec, layers: int) -> "Trim":
@@ -28,7 +31,7 @@ class Trim:
         competing = 0 < spec.keep < 1
         if competing and spec.probe_layer >= layers:
             raise UnmaskError(f"probe_layer is {spec.probe_layer}; this model has layers 0 to {layers - 1}.")
-        return cls(spec.keep, spec.every, spec.probe_layer if competing else None)
+        return cls(spec.keep, spec.every, spec.probe_layer if competing else None, spec.inside)
 
     def plan(self, view: StepView) -> StepPlan:
         """Trim full-block steps after a block's first one; the rest is computed whole."""
@@ -38,7 +41,7 @@ class Trim:
             return self._whole(tuple(view.fed))
         if view.block_steps == 0 or (self.every is not None and view.block_steps % self.every == 0):
             return self._whole(tuple(view.fed))
-        needed = {*view.sub_block, *view.changed, *view.read}
+        needed = {*(() if self.inside else view.sub_block), *view.changed, *view.read}
         others = tuple(offset for offset in view.fed if offset not in needed)
         count = round(self.keep * len(others))
         return StepPlan(

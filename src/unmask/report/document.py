@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.analysis.frontier import Point, best_under
+from unmask.analysis.frontier import Curve, Point, best_under
 from unmask.analysis.gains import Gain, Speedup
 from unmask.analysis.guards import Finding
+from unmask.analysis.losses import Comparisons, Loss
 from unmask.analysis.statistics import Interval
 from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, TaskResults
-from unmask.analysis.verdict import Loss, Verdict
+from unmask.analysis.verdict import Verdict
 from unmask.spec.recipe import Gained
 
 
@@ -23,10 +24,6 @@ class TableLine:
     """Of the accuracy."""
     loss: Loss | None
     """Against the control; None for the control itself."""
-    p_value: float | None
-    """Exact McNemar test, corrected by Holm over the table; None where rows are not paired or nothing can differ."""
-    same_as_control: bool
-    """Whether it cannot differ from the control by construction."""
     skipped: float | None
     """Share of the layer work that was not done."""
     gains: Mapping[Gained, Gain]
@@ -43,12 +40,29 @@ class TableLine:
         return self.entry.configuration
 
     @property
+    def same_as_control(self) -> bool:
+        """Whether it cannot differ from the control by construction."""
+        return self.loss is not None and self.loss.equal
+
+    @property
     def rate(self) -> float | None:
         """Tokens (or requests) a second of a timing run; of an imported summary the speed that it states."""
         if self.timing is not None:
             generating = self.timing.path == "generation"
             return self.timing.tokens_per_second if generating else self.timing.requests_per_second
         return self.entry.run_tokens_per_second if self.entry.foreign else None
+
+    @property
+    def by_kind(self) -> dict[str, dict[str, int]]:
+        """Forwards, computed and skipped layer rows by kind of forward, all paths together."""
+        found: dict[str, dict[str, int]] = {}
+        for part in self.entry.effect.values():
+            for kind, work in part.by_kind.items():
+                sums = found.setdefault(kind, {"forwards": 0, "branch_rows": 0, "branch_rows_skipped": 0})
+                sums["forwards"] += work.forwards
+                sums["branch_rows"] += work.branch_rows
+                sums["branch_rows_skipped"] += work.branch_rows_skipped
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +74,12 @@ class TaskPart:
     group: TaskResults
     lines: tuple[TableLine, ...]
     control: ConfigurationResult | None
+    comparisons: Comparisons
+    """How many comparisons with the control hold together, and so the level of the intervals."""
     planes: Mapping[Gained, tuple[Point, ...]]
     """Accuracy and gain of the configurations, by what is gained; first by what the criteria name."""
+    curves: tuple[Curve, ...]
+    """Methods with two points or more of tokens a forward and accuracy."""
     equal: tuple[tuple[str, ...], ...]
     """Sets of configurations that reuse work and cannot differ by construction."""
     baselines: tuple[str, ...]

@@ -119,9 +119,11 @@ def _staircase(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
 
 
 def _curve(points: Sequence[Point], frame: PlotFrame) -> Iterator[Markup]:
-    curve = sorted((p for p in points if p.threshold is not None), key=lambda p: p.gain)
-    if len({p.threshold for p in curve}) > 1:
-        yield path([(frame.x(p.gain), frame.y(p.accuracy)) for p in curve], "threshold-curve")
+    plain = sorted((p for p in points if p.threshold is not None), key=lambda p: p.gain)
+    for settings in dict.fromkeys(p.settings for p in plain):
+        curve = [p for p in plain if p.settings == settings]
+        if len({p.threshold for p in curve}) > 1:
+            yield path([(frame.x(p.gain), frame.y(p.accuracy)) for p in curve], "threshold-curve")
 
 
 def _bars(point: Point, line_: TableLine, frame: PlotFrame) -> Iterator[Markup]:
@@ -164,7 +166,8 @@ def _point_tip(point: Point, line_: TableLine) -> str:
     tooltip = f"{point.configuration}: {in_percent(point.accuracy)} %, {point.gain:.2f} times"
     if point.loss is not None:
         bounds = point.loss.interval
-        tooltip += f", loses {in_percent(point.loss.value)} points ({span(bounds.low, bounds.high)})"
+        error = "equal by construction" if point.loss.equal else span(bounds.low, bounds.high)
+        tooltip += f", loses {in_percent(point.loss.value)} points ({error})"
     if line_.skipped:
         tooltip += f", {in_percent(line_.skipped)} % of the layer work skipped"
     if point.dominated_by:
@@ -247,21 +250,9 @@ LEDGER_ROW = 22
 LEDGER_LABEL = 110
 
 
-def by_kind(one: TableLine) -> dict[str, dict[str, int]]:
-    """Forwards, computed and skipped layer rows by kind, all paths together."""
-    found: dict[str, dict[str, int]] = {}
-    for part in one.entry.effect.values():
-        for kind, work in part.by_kind.items():
-            sums = found.setdefault(kind, {"forwards": 0, "branch_rows": 0, "branch_rows_skipped": 0})
-            sums["forwards"] += work.forwards
-            sums["branch_rows"] += work.branch_rows
-            sums["branch_rows_skipped"] += work.branch_rows_skipped
-    return found
-
-
 def ledger_bars(task: TaskPart) -> Markup | None:
     """One bar a configuration; None where nothing was counted."""
-    ledgers = [(line_, by_kind(line_)) for line_ in task.lines]
+    ledgers = [(line_, line_.by_kind) for line_ in task.lines]
     counted = [(line_, kinds) for line_, kinds in ledgers if kinds]
     if not counted:
         return None

@@ -6,18 +6,17 @@ Everything that is computed comes from `unmask.analysis`; here it is put togethe
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 from unmask.analysis.foreign import import_table
-from unmask.analysis.frontier import frontier
+from unmask.analysis.frontier import curves, frontier
 from unmask.analysis.gains import COUNTED, Speedup, counted_gain, speedup_of
 from unmask.analysis.guards import run_guards
-from unmask.analysis.likeness import acts, alike, control_of, likeness, reuse_fraction, work_ratio
-from unmask.analysis.samples import difference
-from unmask.analysis.statistics import Interval, holm, two_sided, wilson
+from unmask.analysis.likeness import acts, alike, control_of, reuse_fraction, work_ratio
+from unmask.analysis.losses import Comparisons, comparisons_of, loss_of
+from unmask.analysis.samples import accuracy_interval
 from unmask.analysis.table import (
     ConfigurationResult,
     ConfigurationTiming,
@@ -27,7 +26,7 @@ from unmask.analysis.table import (
     experiment_table,
     planned_recipe,
 )
-from unmask.analysis.verdict import loss_of, verdict
+from unmask.analysis.verdict import verdict
 from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
 from unmask.report.document import AttemptSpan, Document, ExperimentPart, TableLine, TaskPart
@@ -118,7 +117,6 @@ def _anchor(name: str) -> str:
 
 BUDGET = 0.05
 """Loss that the best configuration may have where no criterion says otherwise."""
-LEVEL = 0.95
 
 
 def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
@@ -126,11 +124,8 @@ def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
     # A speed belongs to the task it was measured on; the analysis would take one of another task for want of it.
     own = Table(table.experiments, table.entries, tuple(t for t in table.timings if t.task == group.task))
     control = control_of(group)
-    lines = [_line(own, group, control, entry) for entry in group.entries]
-    tested = [place for place, line in enumerate(lines) if line.p_value is not None]
-    corrected = holm([lines[place].p_value or 0.0 for place in tested])
-    for place, p_value in zip(tested, corrected, strict=True):
-        lines[place] = replace(lines[place], p_value=p_value)
+    comparisons = comparisons_of(own, group)
+    lines = [_line(own, group, control, entry, comparisons) for entry in group.entries]
     success = group.experiment.success
     first: Gained = success.by if success and success.task == group.task else "speed"
     sets = [entries for entries in alike(group.entries) if len(entries) > 1]
@@ -139,7 +134,9 @@ def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
         group=group,
         lines=tuple(lines),
         control=control,
+        comparisons=comparisons,
         planes={by: tuple(frontier(own, group, by)) for by in dict.fromkeys((first, "speed", "work"))},
+        curves=tuple(curves(group)),
         equal=tuple(tuple(entry.configuration for entry in same) for same in sets if acts(same[0])),
         baselines=next(
             (tuple(entry.configuration for entry in same) for same in sets if not acts(same[0])), ()
@@ -148,50 +145,38 @@ def task_part(table: Table, group: TaskResults, key: str) -> TaskPart:
     )
 
 
-def accuracy_interval(entry: ConfigurationResult) -> Interval | None:
-    """Wilson's interval; from the standard error where rows are not known; None where neither is."""
-    if entry.rows and 0 <= entry.value <= 1:
-        return wilson(entry.value * entry.rows, entry.rows, LEVEL)
-    if entry.stderr is None:
-        return None
-    half = two_sided(LEVEL) * entry.stderr
-    return Interval(entry.value - half, entry.value + half, LEVEL, "standard error")
-
-
 def _line(
-    table: Table, group: TaskResults, control: ConfigurationResult | None, entry: ConfigurationResult
+    table: Table,
+    group: TaskResults,
+    control: ConfigurationResult | None,
+    entry: ConfigurationResult,
+    comparisons: Comparisons,
 ) -> TableLine:
     is_control = entry is control
-    same = control is not None and not is_control and likeness(entry) == likeness(control)
     compared = control is not None and not is_control
     return TableLine(
         entry=entry,
         is_control=is_control,
         interval=accuracy_interval(entry),
-        loss=loss_of(control, entry, LEVEL) if control is not None and compared else None,
-        p_value=_p_value(control, entry) if control is not None and compared and not same else None,
-        same_as_control=same,
+        loss=loss_of(control, entry, comparisons) if control is not None and compared else None,
         skipped=reuse_fraction(entry),
         gains={by: gain for by in COUNTED if control and (gain := counted_gain(by, control, entry))},
         work_a_token=1.0 if is_control else work_ratio(control, entry) if control else None,
         timing=_timing(table, group, entry),
-        speedup=_speedup(table, control, entry) if compared else None,
+        speedup=_speedup(table, control, entry, comparisons.level) if compared else None,
     )
-
-
-def _p_value(control: ConfigurationResult, entry: ConfigurationResult) -> float | None:
-    pair = difference(control, entry, LEVEL)
-    return None if pair is None else pair.p_value
 
 
 def _timing(table: Table, group: TaskResults, entry: ConfigurationResult) -> ConfigurationTiming | None:
     return table.timing(group.experiment.name, entry.configuration, group.task)
 
 
-def _speedup(table: Table, control: ConfigurationResult | None, entry: ConfigurationResult) -> Speedup | None:
+def _speedup(
+    table: Table, control: ConfigurationResult | None, entry: ConfigurationResult, level: float
+) -> Speedup | None:
     if control is None:
         return None
-    return speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task, LEVEL)
+    return speedup_of(table, entry.experiment, entry.configuration, control.configuration, entry.task, level)
 
 
 def attempts_of(store: Store, experiment: Experiment) -> Iterator[AttemptSpan]:

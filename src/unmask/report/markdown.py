@@ -7,8 +7,9 @@ from itertools import groupby
 from unmask.analysis.guards import Finding, guards_by_name
 from unmask.analysis.words import MISSING, TIMES, in_percent, join_words
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
+from unmask.report.lessons import lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
-from unmask.report.tables import across, columns_of
+from unmask.report.tables import CURVE_HEADINGS, across, columns_of, curve_note, curve_rows
 
 FEW_SUBJECTS = 12
 """Subtasks that are listed here; the page has all of them."""
@@ -96,6 +97,10 @@ def _task(task: TaskPart, heading: str) -> Iterator[str]:
     columns = columns_of(task)
     body = [[str(column.cell(line)) for column in columns] for line in task.lines]
     yield table([column.title for column in columns], body, [column.is_number for column in columns])
+    if task.curves:
+        yield f"{heading}# Accuracy under parallelism"
+        yield table(CURVE_HEADINGS, curve_rows(task), [False, False, False, True])
+        yield escaped(curve_note(task))
     yield from _subjects(task, heading)
 
 
@@ -150,6 +155,7 @@ def _verdict(part: ExperimentPart) -> Iterator[str]:
         return
     judged = part.verdict
     yield f"**{judged.answer.capitalize()}.** {escaped(judged.reason)}"
+    yield "\n".join(f"- {escaped(sentence)}" for sentence in lessons(part))
     yield escaped(judged.basis)
     if judged.missing:
         yield "What it would take to decide:"

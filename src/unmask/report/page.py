@@ -16,19 +16,20 @@ from markupsafe import Markup
 
 from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import guards_by_name
-from unmask.analysis.words import count, duration, in_percent
+from unmask.analysis.words import count, duration, in_percent, level_in_percent
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
     KINDS,
-    by_kind,
     frontier_plot,
     ledger_bars,
     subject_bars,
     timeline,
     work_plot,
 )
+from unmask.report.heat_maps import heat_maps
+from unmask.report.lessons import judged_task, lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
-from unmask.report.tables import across, columns_of, heat_maps
+from unmask.report.tables import CURVE_HEADINGS, across, columns_of, curve_note, curve_rows
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
 SCRIPTS = ("base", "theme", "tips", "tables", "words", "flips", "viewer_model", "viewer_view", "viewer")
@@ -70,33 +71,51 @@ def css_class(answer: str) -> str:
 
 
 def _part(part: ExperimentPart) -> dict[str, Any]:
+    task = judged_task(part)
     return {
         "data": part,
         "status": status(part),
         "leading": leading(part),
+        "lessons": lessons(part),
+        "task": task,
+        "level": level_in_percent(task.comparisons.level) if task else "",
         "guards": guards_in_short(part),
         "key_findings": _by_task(key_findings(part)),
-        "tasks": [_task(task) for task in part.tasks],
+        "frontier": next(iter(_frontiers(task)), None) if task else None,
+        "tasks": [_task(task, part) for task in part.tasks],
         "timeline": timeline(part.attempts),
         "findings": _findings(part),
     }
 
 
-def _task(task: TaskPart) -> dict[str, Any]:
+Frontier = tuple[str, Markup, bool]
+"""By what it is, the picture, and whether it shows where the criteria want a configuration."""
+
+
+def _frontiers(task: TaskPart) -> list[Frontier]:
+    """All of a task; the first one of the task that was judged stands beside the verdict, and nowhere else."""
+    plots = [(GAINED[by], frontier_plot(task, points)) for by, points in task.planes.items()]
+    return [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None]
+
+
+def _task(task: TaskPart, part: ExperimentPart) -> dict[str, Any]:
     columns = columns_of(task)
     subjects = subjects_of(task)
-    plots = [(GAINED[by], frontier_plot(task, points)) for by, points in task.planes.items()]
     return {
         "data": task,
         "columns": columns,
         "rows": [(line, [(column, column.cell(line)) for column in columns]) for line in task.lines],
-        "frontiers": [(name, plot, 'class="goal"' in plot) for name, plot in plots if plot is not None],
+        "frontiers": _frontiers(task)[1 if task is judged_task(part) else 0 :],
+        "level": level_in_percent(task.comparisons.level),
         "work": work_plot(task),
+        "curves": curve_rows(task),
+        "curve_headings": CURVE_HEADINGS,
+        "curve_note": curve_note(task) if task.curves else "",
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),
         "ledger": ledger_bars(task),
         "kinds": KINDS,
-        "ledger_rows": [(line.name, by_kind(line)) for line in task.lines if by_kind(line)],
+        "ledger_rows": [(line.name, line.by_kind) for line in task.lines if line.by_kind],
     }
 
 

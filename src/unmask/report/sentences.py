@@ -14,9 +14,6 @@ from unmask.analysis.words import counted, join_words, points
 from unmask.report.document import ExperimentPart, TaskPart, best_point
 from unmask.spec import PolicySpec
 
-SIGNIFICANT = 0.05
-"""Corrected p-value below which a difference is beyond chance."""
-
 
 def leading(part: ExperimentPart) -> list[str]:
     """What must be known before any figure is read: configurations that cannot differ by construction."""
@@ -122,12 +119,14 @@ def _one_run(entries: Iterable[ConfigurationResult]) -> Iterator[str]:
 
 
 def chance(task: TaskPart) -> Iterator[str]:
-    """Who differs from the control beyond chance."""
-    tested = [line for line in task.lines if line.p_value is not None and line.loss is not None]
+    """Who differs from the control beyond chance, by the intervals of the table."""
+    tested = [
+        line for line in task.lines if line.loss is not None and line.loss.paired and not line.loss.equal
+    ]
     if not tested or task.control is None:
         return
-    sure = [line for line in tested if (line.p_value or 0.0) < SIGNIFICANT]
     control = task.control.configuration
+    sure = [line for line in tested if line.loss and line.loss.differs]
     if not sure:
         yield f"No difference to {control} can be told from chance on {counted(task.rows or 0, 'row')}."
         return

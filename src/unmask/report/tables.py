@@ -1,20 +1,27 @@
-"""The tables of a report, once for both forms: a task's columns, the summary over experiments, heat maps.
+"""The tables of a report, once for both forms: a task's columns and the summary over experiments."""
 
-Heat maps are tables as well, not pictures: they are read aloud, sorted into a phone's width and printed like any other.
-"""
-
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
-from unmask.analysis.frontier import Point
+from unmask.analysis.frontier import CurvePoint, Point
 from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import acts, spec_of
+from unmask.analysis.likeness import acts, tokens_a_forward
 from unmask.analysis.verdict import Answer
-from unmask.analysis.words import MISSING, TIMES, count, duration, in_percent, probability, rate, span, times
+from unmask.analysis.words import (
+    MISSING,
+    TIMES,
+    count,
+    duration,
+    in_percent,
+    join_words,
+    level_in_percent,
+    probability,
+    rate,
+    span,
+    times,
+)
 from unmask.report.document import Document, ExperimentPart, TableLine, TaskPart, best_point
-from unmask.spec import PolicySpec
 from unmask.spec.recipe import Gained
 
 
@@ -39,10 +46,13 @@ class Column:
     """`{control}` stands for the name of the task's control."""
     unit: str = ""
     explanation: str
+    """`{comparisons}` stands for what the level is good for."""
     cell: Callable[[TableLine], Cell]
     applies: Callable[[TaskPart], bool] = lambda _: True
     """Whether it has something to say about a task."""
     is_number: bool = True
+    at_level: bool = False
+    """Whether its interval has the level of the task's comparisons, which the heading then names."""
     brief: bool = False
 
     @property
@@ -68,14 +78,21 @@ def _accuracy(line: TableLine) -> Cell:
 def _drop(line: TableLine) -> Cell:
     if line.loss is None:
         return Cell(MISSING, "", None)
-    if line.same_as_control and line.loss.value == 0:
-        return Cell(in_percent(0.0), "by construction", 0.0)
+    if line.loss.equal:
+        if line.loss.value:
+            return Cell(in_percent(line.loss.value), "must be 0", line.loss.value)
+        return Cell("equal by construction", "", 0.0)
     bounds = line.loss.interval
     return Cell(in_percent(line.loss.value), span(bounds.low, bounds.high), line.loss.value)
 
 
 def _rate(line: TableLine) -> Cell:
     return Cell(rate(line.rate), "", line.rate)
+
+
+def _p_value(line: TableLine) -> Cell:
+    p_value = line.loss.p_value if line.loss else None
+    return Cell(probability(p_value), "", p_value)
 
 
 def _speedup(line: TableLine) -> Cell:
@@ -91,6 +108,11 @@ def _counted(by: Gained, line: TableLine) -> Cell:
     if gain is None:
         return Cell(MISSING, "", None)
     return Cell("1" if line.is_control else times(gain.value), "", gain.value)
+
+
+def _tokens_a_forward(line: TableLine) -> Cell:
+    number = tokens_a_forward(line.entry)
+    return Cell(times(number), "", number)
 
 
 def _programs(line: TableLine) -> Cell:
@@ -129,16 +151,15 @@ COLUMNS = (
     Column(
         heading="Accuracy",
         unit="%",
-        explanation="With Wilson's 95 % interval.",
+        explanation="With its own 95 % interval.",
         cell=_accuracy,
         brief=True,
     ),
     Column(
         heading="Drop vs {control}",
         unit="points",
-        explanation=(
-            "The control's accuracy minus this one's; positive is a loss. Paired by row, 95 % interval."
-        ),
+        at_level=True,
+        explanation="The control's accuracy minus this one's; positive is a loss. Paired by row: {comparisons}.",
         cell=_drop,
         applies=_is_paired,
         brief=True,
@@ -146,8 +167,10 @@ COLUMNS = (
     Column(
         heading="Drop vs {control}",
         unit="points",
+        at_level=True,
         explanation=(
-            "The control's accuracy minus this one's; positive is a loss. Not paired (Newcombe's 95 % interval)."
+            "The control's accuracy minus this one's; positive is a loss. Not paired (Newcombe's method): "
+            "{comparisons}."
         ),
         cell=_drop,
         applies=lambda task: _is_compared(task) and not _is_paired(task),
@@ -155,9 +178,11 @@ COLUMNS = (
     ),
     Column(
         heading="p",
-        unit="Holm",
-        explanation="Exact McNemar test, corrected by Holm's method over all comparisons of the table.",
-        cell=lambda line: Cell(probability(line.p_value), "", line.p_value),
+        explanation=(
+            "Probability of such a drop by chance, by the test that gives the interval; below 0.05 exactly where the "
+            "interval excludes 0. Corrected for the number of comparisons (Bonferroni)."
+        ),
+        cell=_p_value,
         applies=_is_paired,
     ),
     Column(
@@ -200,6 +225,13 @@ COLUMNS = (
         applies=lambda task: task.generates,
     ),
     Column(
+        heading="Tokens a forward",
+        explanation="Accepted tokens over block, sub and commit forwards; autoregressive decoding has 1.",
+        cell=_tokens_a_forward,
+        applies=lambda task: any(tokens_a_forward(line.entry) for line in task.lines),
+        brief=True,
+    ),
+    Column(
         heading="Speed",
         unit="tokens/s",
         explanation="Median over the rounds of the timing run.",
@@ -216,7 +248,8 @@ COLUMNS = (
     Column(
         heading="Speed-up vs {control}",
         unit=TIMES,
-        explanation="Median of ratios in the same round, 95 % interval.",
+        at_level=True,
+        explanation="Median of ratios in the same round, with an interval of the same level as that of the drop.",
         cell=_speedup,
         applies=_is_timed,
         brief=True,
@@ -242,9 +275,18 @@ COLUMNS = (
 
 def columns_of(task: TaskPart, brief: bool = False) -> list[Column]:
     """The columns that have something to say about a task, under headings that name its control."""
-    control = task.control.configuration if task.control else "the control"
+    words = {
+        "control": task.control.configuration if task.control else "the control",
+        "comparisons": str(task.comparisons),
+    }
+    level = f", {level_in_percent(task.comparisons.level)} interval"
     return [
-        replace(column, heading=column.heading.format(control=control))
+        replace(
+            column,
+            heading=column.heading.format(**words),
+            unit=column.unit + level * (column.at_level and not brief),
+            explanation=column.explanation.format(**words),
+        )
         for column in COLUMNS
         if column.applies(task) and (column.brief or not brief)
     ]
@@ -265,6 +307,43 @@ def brief_table(tasks: Sequence[TaskPart]) -> tuple[list[str], BriefRows]:
             cells = [str(shown[title].cell(line)) if title in shown else "" for title in titles]
             rows[task.group.task, task.group.limit, line.name] = cells
     return titles, rows
+
+
+def levels_note(tasks: Sequence[TaskPart]) -> str:
+    """The levels of the intervals in a brief table, whose headings serve several tasks; empty without intervals."""
+    levels: dict[str, list[str]] = {}
+    for task in tasks:
+        if any(column.at_level for column in columns_of(task, brief=True)):
+            levels.setdefault(level_in_percent(task.comparisons.level), []).append(task.name)
+    parts = [f"{level} on {join_words(names)}" for level, names in levels.items()]
+    return f"Intervals of drops and speed-ups: {'; '.join(parts)}." if parts else ""
+
+
+CURVE_HEADINGS = ("Method", "Points (tokens a forward, accuracy in %)", "Left out", "AUP")
+
+
+def curve_rows(task: TaskPart) -> list[tuple[str, str, str, str]]:
+    """A row for each method whose accuracy under parallelism can be told."""
+    return [
+        (curve.method, _curve_points(curve.points), _curve_points(curve.left_out), f"{curve.aup:.1f}")
+        for curve in task.curves
+    ]
+
+
+def _curve_points(points: Sequence[CurvePoint]) -> str:
+    return ", ".join(
+        f"{point.configuration} ({point.tokens_a_forward:.2f}, {point.accuracy:.1f})" for point in points
+    )
+
+
+def curve_note(task: TaskPart) -> str:
+    """What AUP is, with the accuracy that it is measured by."""
+    best = task.curves[0].best
+    return (
+        "AUP is the area under accuracy (in percent) over tokens a forward, each point weighted by how near it comes "
+        f"to the best accuracy of the table, y_max = {best:.1f} %; a point more than 5 below the first of its method "
+        "is left out. It is a single number without an interval."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,145 +402,3 @@ def _gain(best: Point | None) -> str:
 def _answer(part: ExperimentPart, task: TaskPart) -> Answer | None:
     judged = part.verdict
     return judged.answer if judged and judged.criteria.task == task.group.task else None
-
-
-KNOWN_ORDER = {"first": 0, "middle": 1, "last": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """One cell; `share` places it between the smallest and the largest value."""
-
-    text: str
-    share: float | None
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """A table of one figure over two fields."""
-
-    title: str
-    rows_name: str
-    columns_name: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
-
-
-def heat_maps(task: TaskPart) -> list[HeatMap]:
-    """Accuracy, speed-up and work skipped over every grid of the task."""
-    return [
-        _heat_map(f"{title}{about}", axes, lines, value, form)
-        for axes, about, lines in _grids(task)
-        for title, value, form in _heat_figures(lines)
-    ]
-
-
-Figure = tuple[str, Callable[[TableLine], float | None], Callable[[float | None], str]]
-
-
-def _heat_figures(lines: Iterable[TableLine]) -> list[Figure]:
-    found: list[Figure] = [("Accuracy (%)", lambda line: line.entry.value, in_percent)]
-    known = list(lines)
-    if any(line.speedup is not None for line in known):
-        found.append((f"Speed-up ({TIMES})", _speed_figure, times))
-    elif any(line.rate for line in known):
-        found.append(("Imported speed (tokens/s)", lambda line: line.rate, lambda v: times(v, 1)))
-    if any(line.skipped for line in known):
-        found.append(("Work skipped (%)", lambda line: line.skipped, in_percent))
-    return found
-
-
-def _speed_figure(line: TableLine) -> float | None:
-    if line.speedup is not None:
-        return line.speedup.value
-    return 1.0 if line.is_control and line.timing is not None else None
-
-
-def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[TableLine]]]:
-    """Pairs of fields with the lines they span, one for every setting of the remaining fields."""
-    kinds: dict[str, list[TableLine]] = {}
-    for line in task.lines:
-        kinds.setdefault(str(line.entry.policy.get("kind")), []).append(line)
-    grids = []
-    for lines in kinds.values():
-        varying = _varying(lines)
-        if len(varying) < 2:
-            continue
-        axes = _axes(varying, spec_of(lines[0].entry))
-        rest = [name for name in varying if name not in axes]
-        facets: dict[Hashable, list[TableLine]] = {}
-        for line in lines:
-            facets.setdefault(tuple(_shown(_settings(line).get(name)) for name in rest), []).append(line)
-        for values, same in facets.items():
-            about = ", ".join(f"{name} = {value}" for name, value in zip(rest, values, strict=True))  # type: ignore[call-overload]
-            spread = [{_shown(_settings(line).get(name)) for line in same} for name in axes]
-            if min(len(values) for values in spread) > 1:
-                grids.append((axes, f" at {about}" if about else "", same))
-    return grids
-
-
-def _varying(lines: Iterable[TableLine]) -> list[str]:
-    values: dict[str, set[str]] = {}
-    for line in lines:
-        for name, value in _settings(line).items():
-            values.setdefault(name, set()).add(_shown(value))
-    return [name for name, shown in values.items() if len(shown) > 1]
-
-
-def _axes(varying: list[str], spec: PolicySpec | None) -> tuple[str, str]:
-    """The two fields that the policy names, if both vary, else the first two that do."""
-    preferred = [name for name in spec.axes if name in varying] if spec else []
-    first, second = preferred if len(preferred) == 2 else varying[:2]
-    return first, second
-
-
-def _settings(line: TableLine) -> dict[str, Any]:
-    decode: Mapping[str, Any] = line.entry.decode
-    return {
-        **{name: value for name, value in line.entry.policy.items() if name != "kind"},
-        **{f"decode.{name}": value for name, value in decode.items()},
-    }
-
-
-def _heat_map(
-    title: str,
-    axes: tuple[str, str],
-    lines: list[TableLine],
-    value: Callable[[TableLine], float | None],
-    form: Callable[[float | None], str],
-) -> HeatMap:
-    across, down = axes
-    known = [figure for line in lines if (figure := value(line)) is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    cells: dict[tuple[str, str], HeatCell] = {}
-    for line in lines:
-        figure, settings = value(line), _settings(line)
-        share = None if figure is None else (figure - low) / (high - low) if high > low else 0.5
-        place = _shown(settings.get(down)), _shown(settings.get(across))
-        cells.setdefault(place, HeatCell(form(figure) if figure is not None else MISSING, share, line.name))
-    columns = _ordered({place[1] for place in cells})
-    rows = _ordered({place[0] for place in cells})
-    return HeatMap(
-        title=title,
-        rows_name=down.removeprefix("decode."),
-        columns_name=across.removeprefix("decode."),
-        columns=tuple(columns),
-        rows=tuple((row, tuple(cells.get((row, column)) for column in columns)) for row in rows),
-    )
-
-
-def _ordered(values: Iterable[str]) -> list[str]:
-    def key(text: str) -> tuple[float, str]:
-        try:
-            return float(text), text
-        except ValueError:
-            return float(KNOWN_ORDER.get(text, 9)), text
-
-    return sorted(values, key=key)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
-    return str(value)

@@ -8,10 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from unmask.errors import UnmaskError
 from unmask.spec.rule import AnyRuleSpec, SequentialSpec, ThresholdSpec
 
 CacheName = Literal["dual", "none"]
 """`dual`: within a block, later steps feed the sub-block only, on the keys of the last full-block step."""
+
+
+EstimatorName = Literal["chain", "canvas", "first_token", "onepass"]
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +34,21 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Positions that compete in one denoising step; None: all of the block."""
     rule: AnyRuleSpec
     """The unmasking rule."""
+    estimators: tuple[EstimatorName, ...]
+    """How targets can be scored."""
     has_mask: bool = True
     """Whether unknown positions are fed as a mask token; otherwise there is never more than one token to predict."""
+    confidence: Literal["nucleus", "tempered"] = "nucleus"
+    """At a temperature above 0, the shares that scores are taken of: those within `top_p`, or those before that cut."""
+    draws_next: bool = False
+    """Whether, at a temperature above 0, the token behind a prefill or commit is drawn like any other."""
+
+    def check_estimator(self, estimator: EstimatorName) -> None:
+        """Refuse what the family's models cannot be scored by."""
+        if estimator not in self.estimators:
+            raise UnmaskError(
+                f"Models of the family {self.name} cannot be scored by {estimator}; use {' or '.join(self.estimators)}."
+            )
 
 
 FAST_DLLM_V2 = Family(
@@ -42,6 +59,7 @@ FAST_DLLM_V2 = Family(
     block_size=None,
     sub_block_size=8,
     rule=ThresholdSpec(threshold=0.9),
+    estimators=("chain", "canvas", "first_token", "onepass"),
 )
 SDAR = Family(
     name="sdar",
@@ -51,6 +69,8 @@ SDAR = Family(
     block_size=4,
     sub_block_size=None,
     rule=ThresholdSpec(threshold=0.85),
+    estimators=("chain", "canvas", "onepass"),
+    confidence="tempered",
 )
 AUTOREGRESSIVE = Family(
     name="autoregressive",
@@ -60,7 +80,9 @@ AUTOREGRESSIVE = Family(
     block_size=1,
     sub_block_size=None,
     rule=SequentialSpec(n=1),
+    estimators=("chain",),
     has_mask=False,
+    draws_next=True,
 )
 FAMILIES = {family.name: family for family in (FAST_DLLM_V2, SDAR, AUTOREGRESSIVE)}
 MODEL_TYPES = {

@@ -6,7 +6,9 @@ hand. It never holds a token.
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -19,13 +21,15 @@ from unmask.spec.family import FAMILIES, FAST_DLLM_V2
 LARGEST_NUMBER, MOST_LAYERS = 1 << 24, 1024
 
 
-class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of a lock file."""
+class LockedCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One checkpoint by the hashes of its files."""
 
     model: str
     """As it was asked for."""
     revision: str | None = None
     """The commit of a hub checkpoint."""
+    asked_revision: str | None = None
+    """The branch, tag or commit that was asked for."""
     files: dict[str, str] = {}
     """SHA-256 of every file of the checkpoint."""
     shape: dict[str, int] = {}
@@ -36,6 +40,36 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The family of its models."""
     mask_token_id: int | None = None
     """The checkpoint's own, as its config or its tokenizer names it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no checkpoint has: the lock was edited, or cut short."""
+        for file in self.files:
+            if not is_inside(file):
+                raise UnmaskError(f"The lock names {file!r}, which is no file in a checkpoint's folder.")
+        for name, number in {**self.shape, "block_size": self.block_size or 1}.items():
+            within(f"The lock's {name}", number, 1, LARGEST_NUMBER)
+        within("The lock's layers", self.shape.get("layers"), 1, MOST_LAYERS)
+        if self.family not in FAMILIES:
+            raise UnmaskError(
+                f"The lock's family is {shown(self.family)}; this version knows {', '.join(FAMILIES)}."
+            )
+
+    def decoded(self, decode: DecodeSpec) -> ResolvedSpec:
+        """Decode settings with everything filled in that they leave to the checkpoint."""
+        return decode.resolved(FAMILIES[self.family], self.block_size)
+
+    @property
+    def weights(self) -> str:
+        """One hash for all files of the checkpoint."""
+        listing = json.dumps(self.files, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(listing.encode()).hexdigest()
+
+
+class Lock(LockedCheckpoint, frozen=True, kw_only=True):
+    """The content of a lock file: the recipe's checkpoint, those of single configurations, and the data."""
+
+    others: dict[str, LockedCheckpoint] = {}
+    """By the names that the recipe gives them."""
     datasets: dict[str, str] = {}
     """The commit of every hub dataset."""
     members: dict[str, tuple[str, ...]] = {}
@@ -56,27 +90,26 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise UnmaskError(
                     f"The lock does not say all of {', '.join(missing[:1]) or name}; run `unmask prepare` again."
                 )
-        for file in self.files:
-            if not is_inside(file):
-                raise UnmaskError(f"The lock names {file!r}, which is no file in a checkpoint's folder.")
-        numbers = {**self.shape, **self.sizes, "block_size": self.block_size or 1}
-        for name, number in numbers.items():
+        for name, number in self.sizes.items():
             within(f"The lock's {name}", number, 1, LARGEST_NUMBER)
-        within("The lock's layers", self.shape.get("layers"), 1, MOST_LAYERS)
-        if self.family not in FAMILIES:
+        super().__post_init__()
+
+    def with_checkpoint(self, name: str) -> Self:
+        """The same lock with another of its checkpoints in the place of the recipe's own."""
+        if name not in self.others:
             raise UnmaskError(
-                f"The lock's family is {shown(self.family)}; this version knows {', '.join(FAMILIES)}."
+                f"The checkpoint {name} is not in the lock; run `unmask prepare` on the recipe again."
             )
+        return self._about(self.others[name])
 
-    def decoded(self, decode: DecodeSpec) -> ResolvedSpec:
-        """Decode settings with everything filled in that they leave to the checkpoint."""
-        return decode.resolved(FAMILIES[self.family], self.block_size)
+    def with_weights(self, weights: str | None) -> Self | None:
+        """The same lock with the checkpoint of this hash in the place of the recipe's own; None where it has none."""
+        checkpoints: list[LockedCheckpoint] = [self, *self.others.values()]
+        return next((self._about(each) for each in checkpoints if each.weights == weights), None)
 
-    @property
-    def weights(self) -> str:
-        """One hash for all files of the checkpoint."""
-        listing = json.dumps(self.files, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(listing.encode()).hexdigest()
+    def _about(self, checkpoint: LockedCheckpoint) -> Self:
+        fields = LockedCheckpoint.__struct_fields__
+        return msgspec.structs.replace(self, **{field: getattr(checkpoint, field) for field in fields})
 
 
 class Outline(Lock, frozen=True, kw_only=True):
@@ -85,20 +118,17 @@ class Outline(Lock, frozen=True, kw_only=True):
     @classmethod
     def of(
         cls,
-        model: str,
-        shape: dict[str, int],
-        block_size: int | None,
-        family: str,
+        checkpoints: Mapping[str, LockedCheckpoint],
         members: dict[str, tuple[str, ...]],
         sizes: dict[str, int],
     ) -> "Outline":
-        """An outline, with nothing in the place of every hash and version."""
+        """An outline, the recipe's own checkpoint first, with nothing in the place of every hash and version."""
         unknown = dict.fromkeys(sizes, "")
+        own, *others = checkpoints.values()
+        fields = {field: getattr(own, field) for field in LockedCheckpoint.__struct_fields__}
         return cls(
-            model=model,
-            shape=shape,
-            block_size=block_size,
-            family=family,
+            **fields,
+            others=dict(zip(list(checkpoints)[1:], others, strict=True)),
             members=members,
             sizes=sizes,
             tasks=unknown,

@@ -1,18 +1,21 @@
 """Classes that a user wrote: what identifies their code, how they are made, and what an error of theirs says.
 
 Their code is part of a run's identity, as the weights are. Code of one's own is known by the hash of its source file,
-so that an edit makes a new run. Code of an installed package is known by the package's version. Modules that the file
-imports in turn are not looked at.
+or of all modules of a package that the class is taken from, so that an edit makes a new run. Code of an installed
+package is known by the package's version. Other modules that are imported in turn are not looked at.
 """
 
 import hashlib
-import importlib.util
+import importlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
+from itertools import accumulate
 from pathlib import Path
 from sysconfig import get_path
 from traceback import extract_tb
@@ -48,10 +51,21 @@ def own_code(target: str, kind: OwnKind = POLICY) -> str:
     """The code behind `package.module:Class` or the name of an entry point, in a few words."""
     module = target.partition(":")[0] if ":" in target else _installed(target, kind).module
     source = _source_of(module, target, kind)
-    if INSTALLED.isdisjoint(source.parts):
-        return f"sha256:{hashlib.sha256(read_plain(source)).hexdigest()}"
-    (distribution, *_) = packages_distributions()[module.partition(".")[0]]
-    return f"{distribution} {version(distribution)}"
+    if not INSTALLED.isdisjoint(source.parts):
+        for distribution in packages_distributions().get(module.partition(".")[0], ()):
+            return f"{distribution} {version(distribution)}"
+    return f"sha256:{_hash_of(source)}"
+
+
+def _hash_of(source: Path) -> str:
+    """The hash of a module, or of all modules of a package: it often only names a class that stands in one of them."""
+    if source.name != "__init__.py":
+        return hashlib.sha256(read_plain(source)).hexdigest()
+    total = hashlib.sha256()
+    for file in sorted(source.parent.rglob("*.py")):
+        content = hashlib.sha256(read_plain(file)).hexdigest()
+        total.update(f"{file.relative_to(source.parent).as_posix()} {content}\n".encode())
+    return total.hexdigest()
 
 
 def made_of(target: str, options: Mapping[str, Any], kind: OwnKind) -> Any:
@@ -117,13 +131,24 @@ def _installed(name: str, kind: OwnKind) -> EntryPoint:
 
 
 def _source_of(module: str, target: str, kind: OwnKind) -> Path:
-    try:
-        origin = importlib.util.find_spec(module)
-    except Exception as error:  # the packages around the module are imported, and may fail with anything
-        raise _missing(target, kind, str(error) or type(error).__name__) from None
-    if origin is None or origin.origin is None or not Path(origin.origin).is_file():
+    spec = _spec_of(module)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         raise _missing(target, kind, f"there is no module {module}")
-    return Path(origin.origin)
+    return Path(spec.origin)
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """Where a module lies; unlike importlib's own search this runs no code of the packages around it."""
+    spec: ModuleSpec | None = None
+    for name in accumulate(module.split("."), "{}.{}".format):
+        places = spec.submodule_search_locations if spec else None
+        if spec and places is None:
+            return None
+        specs = (finder.find_spec(name, places) for finder in sys.meta_path)
+        spec = next((each for each in specs if each is not None), None)
+        if spec is None:
+            return None
+    return spec
 
 
 def _missing(target: str, kind: OwnKind, reason: str) -> UnmaskError:

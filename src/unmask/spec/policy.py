@@ -243,12 +243,15 @@ ChosenLayers = Callable[[LayerReuseSpec], tuple[int, ...]]
 class TrimSpec(PolicySpec, frozen=True, kw_only=True, tag="trim"):
     """Full-block steps push only the rows through that need it; the others keep their keys."""
 
+    later: ClassVar[tuple[str, ...]] = ("inside",)
     keep: float = 0.0
     """Share of the other rows that is recomputed all the same, those that drifted most; 1 trims nothing."""
     every: int | None = None
     """Every so many full-block steps all rows are recomputed; None: only a block's first one."""
     probe_layer: int = 2
     """Drift is measured on this layer's input: the layers below run on all rows. Without effect at keep = 0."""
+    inside: bool = False
+    """Whether rows of the current sub-block may be left out too, where they are known and unchanged."""
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
@@ -265,7 +268,7 @@ class TrimSpec(PolicySpec, frozen=True, kw_only=True, tag="trim"):
         return "every = 1 recomputes every row at every step" if self.every == 1 else None
 
     def _behaviour(self, chosen: ChosenLayers) -> object:  # noqa: ARG002
-        return "trim", self.keep, self.every, self.probe_layer if self.keep else None
+        return "trim", self.keep, self.every, self.probe_layer if self.keep else None, self.inside
 
 
 class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):

@@ -15,7 +15,7 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.spec.lock import Lock
-from unmask.spec.recipe import ConfigurationSpec, Recipe, TaskSpec, TimingSpec
+from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec, TimingSpec
 
 SCHEMA = 2
 """Of identities; 1 is that of version 0.1."""
@@ -40,6 +40,8 @@ class PlannedRun:
     task: str
     limit: int | None
     identity: dict[str, Any]
+    model: str | None = None
+    """The name of its checkpoint, where its configuration has another than the recipe's own."""
 
     @property
     def label(self) -> str:
@@ -61,7 +63,9 @@ def sweep_of(
 ) -> list[PlannedRun]:
     """The runs of a recipe: those of the named tasks and configurations (patterns), or all."""
     patterns, expanded = list(configurations), recipe.expanded()
-    _check_mask(recipe, lock)
+    for each in expanded:
+        _check_mask(recipe.model_of(each), locked_for(recipe, each, lock))
+    models = recipe.own_models()
     names = _chosen([configuration.name for configuration in expanded], patterns, "configuration")
     wanted = _chosen([task.name for task in recipe.tasks], tasks, "task")
     planned: list[PlannedRun] = []
@@ -72,7 +76,8 @@ def sweep_of(
         for configuration in expanded:
             if configuration.name in names:
                 identity = identity_of(recipe, lock, task, rows, [configuration])
-                planned.append(PlannedRun("accuracy", configuration.name, task.name, rows, identity))
+                model = models.get(configuration.name)
+                planned.append(PlannedRun("accuracy", configuration.name, task.name, rows, identity, model))
     for timing in recipe.timing:
         if timing.task in wanted and not patterns:
             prompts = min(timing.prompts, limit or timing.prompts)
@@ -83,8 +88,14 @@ def sweep_of(
     return planned
 
 
-def _check_mask(recipe: Recipe, lock: Lock) -> None:
-    mask, vocabulary = recipe.model.mask_token_id, lock.shape.get("vocabulary")
+def locked_for(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> Lock:
+    """The lock as it speaks of one configuration's checkpoint."""
+    name = recipe.model_of(configuration).name
+    return lock if name == recipe.model.name else lock.with_checkpoint(name)
+
+
+def _check_mask(model: ModelSpec, lock: Lock) -> None:
+    mask, vocabulary = model.mask_token_id, lock.shape.get("vocabulary")
     if mask is not None and vocabulary is not None and mask >= vocabulary:
         raise UnmaskError(
             f"model.mask_token_id is {mask}, which is outside the vocabulary of {vocabulary} tokens; correct it."
@@ -107,14 +118,11 @@ def identity_of(
     members = lock.members.get(task.name)
     if members is None:
         raise UnmaskError(f"{task.name} is not in the lock; run `unmask prepare` on the recipe again.")
-    given_mask = recipe.model.mask_token_id
     shared: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "accuracy" if timing is None else "timing",
         "engine": ENGINE_REVISION,
-        "weights": lock.weights,
-        "dtype": recipe.model.dtype,
-        "mask_token_id": lock.mask_token_id if given_mask is None else given_mask,
+        **_checkpoint(recipe.model, lock),
         "task": {
             **frozen(task.resolved()),
             "limit": limit,
@@ -138,12 +146,20 @@ def identity_of(
     }
 
 
+def _checkpoint(model: ModelSpec, lock: Lock) -> dict[str, Any]:
+    mask = lock.mask_token_id if model.mask_token_id is None else model.mask_token_id
+    return {"weights": lock.weights, "dtype": model.dtype, "mask_token_id": mask}
+
+
 def _settings(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> dict[str, Any]:
+    """What is its own; of the checkpoint only where it is another than the recipe's."""
+    model, lock = recipe.model_of(configuration), locked_for(recipe, configuration, lock)
     policy, decode = recipe.policy_of(configuration), lock.decoded(recipe.decode_of(configuration))
     return {
         "decode": frozen(decode),
         "generation": generation_arguments(recipe.decode | configuration.decode),
         "policy": frozen(policy),
+        **({} if model == recipe.model else _checkpoint(model, lock)),
         **policy.depends_on(),
         **(decode.rule.depends_on() if decode.rule else {}),
     }

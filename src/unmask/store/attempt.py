@@ -80,7 +80,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None = None
     """Commit of the checkout that the code belongs to; null for an installed package."""
     diff_sha256: str | None = None
-    """Digest of the difference from that commit; null where there is none."""
+    """Digest of the difference from that commit; null where there is none, and `unknown-...` where git did not tell."""
     torch: str | None = None
     """Version of torch."""
     device: str | None = None
@@ -366,11 +366,17 @@ def decode_answer(line: bytes) -> AnyAnswer:
     return msgspec.convert(fields, GeneratedAnswer)
 
 
-def attempts_in(folder: Path) -> list[Attempt]:
-    """The attempts in a folder by their number."""
+def attempts_in(folder: Path, strict: bool = False) -> list[Attempt]:
+    """The attempts in a folder by their number; a folder that cannot be read has none, or is an error if `strict`."""
     try:
         names = [entry.name for entry in folder.iterdir() if entry.name.isdecimal()]
-    except OSError:
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        if strict:
+            raise UnmaskError(
+                f"{folder} cannot be read ({error.strerror}); mend that and run again."
+            ) from None
         return []
     return [Attempt(folder / name) for name in sorted(names, key=int)]
 

@@ -16,6 +16,7 @@ import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from unmask.store.attempt import Computation
@@ -48,7 +49,7 @@ def environment(
 ) -> Environment:
     """Everything about this process that a reader of its result may want to know."""
     return Environment(
-        **own_code(),
+        **loaded_code(),
         packages=_packages(),
         python=platform.python_version(),
         system=platform.platform(),
@@ -71,11 +72,13 @@ def environment(
 
 def computation(*, device: str, dtype: str) -> Computation:
     """The kind of computation that this process does, of which only torch knows device and number format."""
-    versions, code = _packages(), own_code()
+    versions, code = _packages(), loaded_code()
+    is_unknown = code["commit"] is not None and code["dirty"] is None
     return Computation(
         unmask=versions.get("unmask"),
         commit=code["commit"],
-        diff_sha256=code["diff_sha256"],
+        # A difference that git did not tell may be any: that of no other process is taken for the same.
+        diff_sha256=f"unknown-{token_hex(4)}" if is_unknown else code["diff_sha256"],
         torch=versions.get("torch"),
         device=device,
         dtype=dtype,
@@ -83,8 +86,8 @@ def computation(*, device: str, dtype: str) -> Computation:
 
 
 @cache
-def own_code() -> dict[str, Any]:
-    """The state of the package's own folder when this process first asked: code that is edited later is not loaded."""
+def loaded_code() -> dict[str, Any]:
+    """The state of the package's own folder when this process first asked, before a worker loads more of it."""
     return git_state(CODE)
 
 

@@ -40,6 +40,7 @@ COLUMNS: dict[str, type] = {
     "tokens": int,
     "truncated": int,
     "resumed": int,
+    "tokens_a_forward": float,
     "answers_sha256": str,
     "reuse_generation": float,
     "reuse_scoring": float,
@@ -170,6 +171,7 @@ def _accuracy_row(item: Labelled) -> dict[str, Any]:
         **_shared(item, item.configuration),
         **{name: getattr(record, name) for name in ("metric", "value", "stderr", "rows", "rows_of_the_set")},
         **{name: getattr(answers, name) for name in ("tokens", "truncated", "resumed")},
+        "tokens_a_forward": record.tokens_a_forward,
         "answers_sha256": answers.sha256,
         "reuse_generation": fractions.get("generation"),
         "reuse_scoring": fractions.get("scoring"),
@@ -185,6 +187,7 @@ def _timing_row(item: Labelled, name: str, timing: IndexedTiming) -> dict[str, A
     return {
         **_shared(item, name),
         "tokens": timing.tokens,
+        "tokens_a_forward": timing.tokens_a_forward,
         "reuse_generation": timing.reuse_fraction,
         "tokens_per_second": timing.tokens_per_second,
         "requests_per_second": timing.requests_per_second,

@@ -21,12 +21,13 @@ from unmask.store.result import (
     AttemptNumber,
     MeasuredSpeedup,
     Number,
+    PathName,
     TimedConfiguration,
 )
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised when records change their layout: older indexes are then made anew."""
 MOST_INDEX = 1 << 30
 """Bytes of an index that is read; a larger one would be that of a million runs."""
@@ -44,6 +45,7 @@ class IndexedTiming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """One configuration of a timing run."""
 
     tokens: int | None = None
+    tokens_a_forward: Number | None = None
     tokens_per_second: Number | None = None
     requests_per_second: Number | None = None
     speedup: MeasuredSpeedup | None = None
@@ -67,6 +69,7 @@ class IndexRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     answers: Answers = Answers()
     effect: dict[str, IndexedEffect] = {}
     """By path: generation, scoring."""
+    tokens_a_forward: Number | None = None
     sandbox: str | None = None
     control: str | None = None
     timings: dict[str, IndexedTiming] = {}
@@ -194,8 +197,9 @@ def index_record(folder: str, result: AnyResult, retraction: str | None = None) 
         "retraction": retraction,
     }
     if not isinstance(result, AccuracyResult):
-        timings = {name: _timing(measured) for name, measured in result.configurations.items()}
+        timings = {name: _timing(measured, result.path) for name, measured in result.configurations.items()}
         return IndexRecord(kind="timing", control=result.control, timings=timings, **shared)
+    generated = result.effect.get("generation")
     return IndexRecord(
         kind="accuracy",
         metric=result.metric,
@@ -204,6 +208,7 @@ def index_record(folder: str, result: AnyResult, retraction: str | None = None) 
         rows=result.rows,
         rows_of_the_set=result.rows_of_the_set,
         answers=result.answers,
+        tokens_a_forward=generated.tokens_a_forward(result.answers.tokens) if generated else None,
         effect={
             path: IndexedEffect(reuse_fraction=effect.reuse_fraction, inactive=effect.inactive)
             for path, effect in result.effect.items()
@@ -213,9 +218,10 @@ def index_record(folder: str, result: AnyResult, retraction: str | None = None) 
     )
 
 
-def _timing(measured: TimedConfiguration) -> IndexedTiming:
+def _timing(measured: TimedConfiguration, path: PathName) -> IndexedTiming:
     return IndexedTiming(
         tokens=measured.tokens,
+        tokens_a_forward=measured.effect.tokens_a_forward(measured.tokens) if path == "generation" else None,
         tokens_per_second=measured.tokens_per_second,
         requests_per_second=measured.requests_per_second,
         speedup=measured.speedup,

@@ -62,6 +62,11 @@ class CountedWork(msgspec.Struct, frozen=True, kw_only=True):
     reuse_fraction: Number | None = None
     """`branch_rows_skipped` as a share of all branch rows."""
 
+    def tokens_a_forward(self, tokens: int | None) -> float | None:
+        """Accepted tokens over block, sub and commit forwards: 1 where a model predicts one token at a time."""
+        forwards = sum(number for kind, number in self.forwards.items() if kind != "prefill")
+        return tokens / forwards if tokens and forwards else None
+
 
 class SharedWork(msgspec.Struct, frozen=True, kw_only=True):
     """What requests of one batch spared each other; the operations computed are `flops` of the work less these."""
@@ -141,7 +146,7 @@ class DecodingTotals(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_decode_second: Number | None = None
     """Accepted tokens a second of `decode_seconds`."""
     tokens_per_forward: Number | None = None
-    """Accepted tokens a forward."""
+    """Accepted tokens over all forwards, prefills too; tables leave prefills out."""
 
 
 class ScoringTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,6 +201,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of its weight files."""
     shape: dict[str, int] | None = None
     """Layers, widths, heads and vocabulary."""
+    family: str | None = None
+    """The family of the model, which says how it decodes; absent in older results."""
     device_type: str | None = None
     """Kind of device, such as cpu or cuda."""
     dtype: str | None = None
@@ -328,7 +335,7 @@ class TimedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     speedup: MeasuredSpeedup | None = None
     """How many times faster than the control."""
     tokens_per_forward: Number | None = None
-    """Accepted tokens a forward."""
+    """Accepted tokens over all forwards, prefills too; tables leave prefills out."""
     effect: CountedWork = CountedWork()
     """Counted work of one round."""
     shared: SharedWork | msgspec.UnsetType = msgspec.UNSET

@@ -228,7 +228,8 @@ class RunFolder:
     def answers(self, kind: Computation | None = None) -> dict[str, AnyAnswer]:
         """The answers of all attempts, or of those of one kind, by their key; the first of several for a key counts."""
         answers: dict[str, AnyAnswer] = {}
-        for attempt in self.attempts():
+        # Answers that are only out of reach would be computed again.
+        for attempt in attempts_in(self.folder / "attempts", strict=True):
             if kind is None or attempt.computation() == kind:
                 for answer in attempt.answers():
                     answers.setdefault(answer.key, answer)

@@ -25,6 +25,7 @@ GUARDS: tuple[Guard, ...] = (
     speed.speed_and_ledger,
     speed.speed_source,
     provenance.mixed_provenance,
+    provenance.other_checkpoint,
     claims.subsets_within_error,
     claims.no_threshold_curve,
 )

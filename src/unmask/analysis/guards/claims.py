@@ -7,10 +7,10 @@ from itertools import combinations
 
 from unmask.analysis.ceilings import Bound, bound_of
 from unmask.analysis.guards.finding import Finding, guard
-from unmask.analysis.likeness import acts, behaviour, spec_of, subset_axis, threshold
+from unmask.analysis.likeness import acts, behaviour, must_agree, spec_of, subset_axis, threshold
+from unmask.analysis.losses import Comparisons, comparisons_of, loss_of
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics import (
-    Difference,
     Interval,
     assumed_discordance,
     bonferroni_level,
@@ -126,10 +126,10 @@ HOPELESS = 4.0
 )
 def too_few_samples(table: Table) -> list[Finding]:
     """Compare the smallest loss that the rows can exclude with the one that is claimed; `unmask plan` asks alike."""
-    return [finding for group in table.groups() if (finding := _too_few(group)) is not None]
+    return [finding for group in table.groups() if (finding := _too_few(table, group)) is not None]
 
 
-def _too_few(group: TaskResults) -> Finding | None:
+def _too_few(table: Table, group: TaskResults) -> Finding | None:
     with_rows = [entry for entry in group.entries if entry.rows]
     if not with_rows:
         return None
@@ -139,48 +139,50 @@ def _too_few(group: TaskResults) -> Finding | None:
     fewest = min(with_rows, key=lambda entry: entry.rows or 0)
     rows = fewest.rows or 0
     control = group.control or fewest
-    changed, assumption = _discordance(group, control, claim, rows)
-    needed = samples_for_margin(claim, changed) if changed else 0
+    comparisons = comparisons_of(table, group)
+    changed, assumption = _discordance(group, control, comparisons, claim)
+    needed = samples_for_margin(claim, changed, comparisons.level) if changed else 0
     if needed <= rows:
         return None
-    visible = smallest_margin(rows, changed)
+    visible = smallest_margin(rows, changed, comparisons.level)
     sentence = (
         f"{group.name}: with {counted(rows, 'row')} only losses of {points(visible)} or more can be excluded; to "
         f"exclude {points(claim)} takes {needed:,} rows ({percent(changed, 0)} of the rows {assumption})."
     )
-    hopeless = visible >= HOPELESS * claim
+    hopeless = judged and visible >= HOPELESS * claim
     return too_few_samples.finding("invalid" if hopeless else "warning", sentence, group, group.entries)
 
 
 def _discordance(
-    group: TaskResults, control: ConfigurationResult, claim: float, rows: int
+    group: TaskResults, control: ConfigurationResult, comparisons: Comparisons, claim: float
 ) -> tuple[float, str]:
     """How often two configurations disagree: measured where rows are on disk, else as `unmask plan` assumes.
 
-    Imported rows are never paired, so their errors count as independent.
-
-    Comparisons that are decided (their interval excludes the claimed loss) need no more rows; 0 if all are.
+    Imported rows are never paired, so their errors count as independent. Comparisons that are decided (their interval
+    excludes the claimed loss) need no more rows, nor do configurations that must be equal; 0 if there is nothing else.
     """
     success = group.experiment.success
-    pairs: list[Difference] = []
-    for entry in group.entries:
-        wanted = success.is_candidate(entry.configuration) if success else acts(entry)
-        if entry is control or not wanted:
-            continue
-        pair = difference(control, entry)
-        if pair is None or pair.counts is None:
-            pairs = []
-            break
-        pairs.append(pair)
-    still_open = [pair for pair in pairs if pair.interval.holds(-claim) or rows < FEWEST_ROWS]
-    measured = [pair.counts.discordant for pair in still_open if pair.counts]
-    if pairs and not still_open:
-        return 0.0, "nothing is open"
-    if measured and max(measured) > 0:
-        careful = careful_discordance(max(measured), rows)
-        if careful == max(measured):
-            return careful, "changed between right and wrong, at most"
-        return careful, "are taken to change"
+    rows = min(entry.rows for entry in group.entries if entry.rows)
+    others = [entry for entry in group.entries if entry is not control]
+    free = [entry for entry in others if not must_agree(control, entry)]
+    if others and not free:
+        return 0.0, "nothing can differ"
+    wanted = [
+        entry for entry in free if (success.is_candidate(entry.configuration) if success else acts(entry))
+    ]
+    losses = [loss_of(control, entry, comparisons) for entry in wanted]
+    known = [loss for loss in losses if loss is not None and loss.discordant is not None]
+    if wanted and len(known) == len(wanted):
+        open_shares = [
+            loss.discordant or 0.0 for loss in known if loss.interval.holds(claim) or rows < FEWEST_ROWS
+        ]
+        if not open_shares:
+            return 0.0, "nothing is open"
+        if max(open_shares) > 0:
+            careful = careful_discordance(max(open_shares), rows)
+            if careful == max(open_shares):
+                return careful, "changed between right and wrong, at most"
+            return careful, "are taken to change"
     if not control.foreign:
         return max(assumed_discordance(), claim), "are taken to change"
     accuracy = min(max(control.value, claim), 1.0)

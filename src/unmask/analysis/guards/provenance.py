@@ -21,6 +21,8 @@ MUST_AGREE: tuple[tuple[str, Severity], ...] = (
 """What two results must share, and how bad it is if they do not."""
 OF_THE_TASK = ("data", "task version", "lm_eval")
 """What only results of one task share."""
+OF_THE_CHECKPOINT = ("weights", "dtype")
+"""What only results of one checkpoint share."""
 SHORT = 12
 
 
@@ -46,17 +48,47 @@ def mixed_provenance(table: Table) -> list[Finding]:
         findings += _hosts(group)
     for experiment in table.experiments:
         timings = table.timings_of(experiment.name)
-        runs = {timing.run: timing for timing in timings}
-        for timing in runs.values():
+        for timing in {timing.run: timing for timing in timings}.values():
             findings += _uncommitted(timing, [timing], f"timing on {timing.task}")
-            findings += _apart(table, timing, [beside for beside in timings if beside.run == timing.run])
+        for timing in {(timing.run, timing.model): timing for timing in timings}.values():
+            beside = [each for each in timings if (each.run, each.model) == (timing.run, timing.model)]
+            findings += _apart(table, timing, beside)
+    return findings
+
+
+@guard(
+    severity="info",
+    title="A configuration has a checkpoint of its own",
+    explanation=(
+        "Two checkpoints differ in more than in how they are decoded, and tokens of two tokenizers are not of one "
+        "length: tokens a second and tokens a forward compare what each counts as a token."
+    ),
+    advice="Compare seconds an answer and accuracy; lay no difference between checkpoints to a policy or a rule.",
+)
+def other_checkpoint(table: Table) -> list[Finding]:
+    """Say which configurations of a table have another checkpoint than its control."""
+    findings = []
+    for group in table.groups():
+        usual = group.control.model if group.control else None
+        for model in dict.fromkeys(entry.model for entry in group.entries if entry.model != usual):
+            concerned = [entry for entry in group.entries if entry.model == model]
+            sentence = (
+                f"{group.name}: {join_words(entry.configuration for entry in concerned)} "
+                f"{'runs' if len(concerned) == 1 else 'run'} {model or 'the checkpoint of the recipe'}, the control "
+                f"{usual or 'the checkpoint of the recipe'}."
+            )
+            findings.append(other_checkpoint.finding("info", sentence, group, concerned))
     return findings
 
 
 def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[ConfigurationTiming]) -> list[Finding]:
     """A timing run beside the accuracy runs of its experiment: a verdict joins the two."""
     findings = []
-    entries = [entry for entry in table.entries if entry.experiment == timing.experiment]
+    entries = [
+        entry
+        for entry in table.entries
+        if entry.experiment == timing.experiment and entry.model == timing.model
+    ]
     for key, severity in MUST_AGREE:
         if key == "machine" or timing.provenance.get(key) is None:
             continue
@@ -77,19 +109,22 @@ def _apart(table: Table, timing: ConfigurationTiming, beside: Sequence[Configura
 
 def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], name: str) -> list[Finding]:
     findings = []
+    models = dict.fromkeys(entry.model for entry in entries)
     for key, severity in MUST_AGREE:
-        known = [entry for entry in entries if entry.provenance.get(key) is not None]
-        values = [_text(entry.provenance[key]) for entry in known]
-        distinct = list(dict.fromkeys(values))
-        if len(distinct) > 1:
-            usual = max(distinct, key=values.count)
-            odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
-            sentence = (
-                f"{name}: {len(distinct)} different values of {key} "
-                f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
-                f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
-            )
-            findings.append(mixed_provenance.finding(severity, sentence, place, odd))
+        beside = [[entry for entry in entries if entry.model == model] for model in models]
+        for compared in beside if key in OF_THE_CHECKPOINT else [entries]:
+            known = [entry for entry in compared if entry.provenance.get(key) is not None]
+            values = [_text(entry.provenance[key]) for entry in known]
+            distinct = list(dict.fromkeys(values))
+            if len(distinct) > 1:
+                usual = max(distinct, key=values.count)
+                odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
+                sentence = (
+                    f"{name}: {len(distinct)} different values of {key} "
+                    f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
+                    f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
+                )
+                findings.append(mixed_provenance.finding(severity, sentence, place, odd))
     return findings
 
 

@@ -179,10 +179,10 @@ UNEXPLAINED = 1.15
 def speed_and_ledger(table: Table) -> list[Finding]:
     """Compare speeds with what is said to be skipped."""
     found = [finding for group in table.groups() for finding in _claimed(group)]
+    runs: dict[tuple[str, str], list[ConfigurationTiming]] = {}
     for timing in table.timings:
-        if acts(timing) and timing.speedup and not 0 < len(timing.seconds) < FEWEST_ROUNDS:
-            found += _counted(table, timing)
-    return found
+        runs.setdefault((timing.experiment, timing.run), []).append(timing)
+    return found + [finding for timings in runs.values() for finding in _counted(timings)]
 
 
 def _claimed(group: TaskResults) -> list[Finding]:
@@ -206,40 +206,44 @@ def _claimed(group: TaskResults) -> list[Finding]:
     return [speed_and_ledger.finding("invalid" if everyone else "warning", sentence, group, slower)]
 
 
-def _counted(table: Table, timing: ConfigurationTiming) -> list[Finding]:
-    base = next(
-        (
-            other
-            for other in table.timings
-            if (other.run, other.experiment, other.configuration)
-            == (timing.run, timing.experiment, timing.control)
-        ),
-        None,
-    )
-    ratio = work_ratio(base, timing) if base else None
-    speedup, skipped = timing.speedup, reuse_fraction(timing)
-    if ratio is None or not skipped or speedup is None or speedup.low is None or speedup.high is None:
-        return []
-    gain = f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
-    start = f"Timing on {timing.task}: {timing.configuration} skips {percent(skipped, 0)} of the layer work"
-    if speedup.high < 1 and ratio < SAVED:
+def _counted(timings: list[ConfigurationTiming]) -> list[Finding]:
+    """What the speeds of one timing run contradict: one finding for all that contradict it alike."""
+    kinds: dict[tuple[Severity, str], list[tuple[ConfigurationTiming, str]]] = {}
+    for timing in timings:
+        base = next((other for other in timings if other.configuration == timing.control), None)
+        measured = timing.speedup if not 0 < len(timing.seconds) < FEWEST_ROUNDS else None
+        ratio = work_ratio(base, timing) if base and acts(timing) else None
+        if ratio is None or not reuse_fraction(timing) or measured is None:
+            continue
+        low, high = measured.low, measured.high
+        if low is None or high is None:
+            continue
+        kind = _contradiction(ratio, low, high)
+        if kind is not None:
+            figures = (
+                f"{timing.configuration} ({ratio:.2f} of the control's operations a token, speed "
+                f"{measured.median:.2f}x, {low:.2f} to {high:.2f})"
+            )
+            kinds.setdefault(kind, []).append((timing, figures))
+    findings = []
+    for (severity, what), concerned in kinds.items():
         sentence = (
-            f"{start} and needs {ratio:.2f} of the control's operations a token, but its speed is {gain}."
+            f"Timing on {concerned[0][0].task}: {what}: {'; '.join(figures for _, figures in concerned)}."
         )
-        return [speed_and_ledger.finding("warning", sentence, timing, [timing])]
-    if speedup.high < 1:
-        sentence = (
-            f"{start}, but it takes more steps and so computes {ratio:.2f} of the control's operations a token; its "
-            f"speed is {gain}."
-        )
-        return [speed_and_ledger.finding("info", sentence, timing, [timing])]
-    if speedup.low > UNEXPLAINED / ratio:
-        sentence = (
-            f"{start} and needs {ratio:.2f} of the control's operations a token, which explains "
-            f"{1 / ratio:.2f}x, but its speed is {gain}."
-        )
-        return [speed_and_ledger.finding("warning", sentence, timing, [timing])]
-    return []
+        results = [timing for timing, _ in concerned]
+        findings.append(speed_and_ledger.finding(severity, sentence, results[0], results))
+    return findings
+
+
+def _contradiction(ratio: float, low: float, high: float) -> tuple[Severity, str] | None:
+    """Whether a speed-up between two bounds contradicts a share of the control's operations, and how."""
+    if high < 1 and ratio < SAVED:
+        return "warning", "slower than the control, though less is computed for each token"
+    if high < 1:
+        return "info", "slower than the control, since more steps take as much work as is skipped"
+    if low > UNEXPLAINED / ratio:
+        return "warning", "faster than the saved operations explain"
+    return None
 
 
 BUSY = 0.75
