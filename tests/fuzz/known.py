@@ -82,7 +82,7 @@ DEFECTS = {
         (Edit("small/prompts.jsonl", content=b"[" * 100_000 + b"\n"),),
     ),
     "a trace that never ends": recipe(
-        lambda table: table["configurations"][5]["policy"].update(calibration="/dev/zero")
+        lambda table: table["configurations"][6]["policy"].update(calibration="/dev/zero")
     ),
     "a word as epsilon": config(rms_norm_eps="x"),
     "a large block": config(bd_size=10**9),
@@ -101,7 +101,7 @@ NONSENSE = {
     "text as threshold": recipe(lambda table: table["configurations"][0]["decode"].update(threshold="0.9")),
     "text as period": recipe(lambda table: table["grid"][0]["axes"].update(k=["2"])),
     "a digit of another script": recipe(
-        lambda table: table["configurations"][4]["policy"].update(layers=["\u0663"])
+        lambda table: table["configurations"][5]["policy"].update(layers=["\u0663"])
     ),
     "tokens without end": recipe(lambda table: table["decode"].update(max_new_tokens=10**30)),
     "a mask outside": recipe(lambda table: table["model"].update(mask_token_id=10**9)),

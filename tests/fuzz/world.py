@@ -66,11 +66,17 @@ RECIPE: dict[str, Any] = {
             "name": "k{k}_{layers}_{threshold:.1f}",
             "policy": {"kind": "layer_reuse", "unit": "output", "on": ["sub", "block"], "warmup": 2},
             "decode": {"seed": 2},
+            "model": {"checkpoint": "embedded", "dtype": "float32", "mask_token_id": 3},
             "axes": {"k": [1, 2], "layers": ["first", "last"], "decode.threshold": [0.5]},
         }
     ],
     "configurations": [
         {"name": "t0.7", "decode": {"threshold": 0.7}},
+        {
+            "name": "other",
+            "model": {"checkpoint": "embedded", "dtype": "float32", "mask_token_id": 3},
+            "decode": {"seed": 5},
+        },
         {"name": "ruled", "decode": {"rule": {"kind": "entropy_bound", "bound": 0.3}}},
         {"name": "trim", "policy": {"kind": "trim", "keep": 0.25, "every": 2, "probe_layer": 1}},
         {"name": "adaptive", "policy": {"kind": "adaptive", "unit": "mlp", "max_drift": 0.1, "cap": 3}},
