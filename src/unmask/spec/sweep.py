@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.family import FAMILIES
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec, TimingSpec
 
@@ -72,6 +73,7 @@ def sweep_of(
     for task in recipe.tasks:
         if task.name not in wanted:
             continue
+        FAMILIES[lock.family].check_estimator(task.estimator)
         rows = _limit_in_force(task.name, limit if limit is not None else task.limit, lock)
         for configuration in expanded:
             if configuration.name in names:
