@@ -52,7 +52,10 @@ def within(name: str, value: float | None, least: float, most: float) -> None:
 
 def shown(value: object) -> str:
     """A bad value as a sentence can show it."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # what a user's own code gave may fail even here
+        text = f"a {type(value).__name__}"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
