@@ -6,13 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALLED := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all test-gpu lint system-deps bench bench-all torture clean help
+.PHONY: demo test test-all test-gpu lint system-deps fuzz bench bench-all torture clean help
 
 help:
 	@echo "make demo         install, then run the demo: a sweep on the embedded model, its verdict and report"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
 	@echo "make test-gpu     the tests of the engine on a CUDA device, where there is one"
+	@echo "make fuzz         install, then 10,000 generated bad inputs to every command and file (an hour and more)"
 	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
 	@echo "make bench-all    the same and every other benchmark (more than an hour)"
 	@echo "make torture      install, then kill, fill and close things a thousand times, and find nothing lost (half an hour)"
@@ -42,6 +43,9 @@ test-all: lint
 
 test-gpu: $(INSTALLED)
 	UNMASK_TEST_DEVICE=cuda $(BIN)/pytest tests/engine tests/policies tests/device/on_device.py
+
+fuzz: $(INSTALLED)
+	nice -n 10 $(BIN)/python tests/fuzz/fuzz.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py

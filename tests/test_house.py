@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "src").rglob("*.py")}
-MOST_FILES, LONGEST_FUNCTION = 186, 60
+MOST_FILES, LONGEST_FILE, LONGEST_FUNCTION = 187, 450, 60
 VAGUE, LONG_ENOUGH_TO_NAME = {"told", "found", "one", "asked"}, 10
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -23,6 +23,13 @@ def functions() -> Iterator[tuple[str, Function, int]]:
 
 def test_there_are_rooms_not_cupboards() -> None:
     assert len(SOURCES) <= MOST_FILES
+
+
+def test_a_file_reads_from_top_to_bottom() -> None:
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in SOURCES
+    }
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
 def test_functions_fit_on_a_screen() -> None:

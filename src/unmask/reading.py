@@ -26,6 +26,8 @@ MOST_BYTES = 256 * MIB
 MOST_LINE = 64 * MIB
 """Bytes of one line of a file that is read line by line."""
 CHUNK = MIB
+LARGEST_COUNT = 1 << 80
+"""Far above the operations of any run; a float still holds it."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 DOTTED = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){64}")
 """A key of very many parts, whose reading would take the square of their number."""
@@ -114,6 +116,18 @@ def parse_settings(text: str, is_toml: bool) -> dict[str, Any]:
 def is_inside(name: str) -> bool:
     """Whether a name that stands in a file is that of a file in the same folder."""
     return name not in ("", ".", "..") and PurePosixPath(name).name == name and "\0" not in name
+
+
+def is_countable(value: Any) -> bool:
+    """Whether all integers in a value of JSON are of a size with which one can still calculate."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, int) and abs(part) > LARGEST_COUNT:
+            return False
+        if isinstance(part, dict | list | tuple):
+            waiting.extend(part.values() if isinstance(part, dict) else part)
+    return True
 
 
 def printable(text: str) -> str:

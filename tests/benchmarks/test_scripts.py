@@ -8,11 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import autoregressive
 import contenders
 import decode
 import history
 import honesty
 import limits
+import random_checkpoint
+import unmask
 from history import Case
 from timing import Ratio, fair_clock
 from unmask.cost import Device
@@ -140,6 +143,79 @@ def test_stop_tokens_first_occur_near_the_middle() -> None:
     assert decode.stop_tokens([[1, 1, 2, 3, 4, 5, 4, 3, 2, 1]]) == (5,)
     assert decode.stop_tokens([[7] * 10]) == (7,)
     assert decode.stop_tokens([[0, 1, 2, 3], [0, 9, 8, 7]]) == (2, 8)
+
+
+AUTOREGRESSIVE_TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 128,
+}
+
+
+def autoregressive_tiny(monkeypatch: pytest.MonkeyPatch, cache: Path, changed: int = 0) -> int:
+    """The script with the engine in the place of transformers; so many of its last tokens are others."""
+
+    def second(folder: Path) -> contenders.Decoding:
+        run = contenders.unmask_decoding(unmask.load(folder, device="cpu", dtype="float32"))
+
+        def decoding(prompts: contenders.Ids, spec: unmask.DecodeSpec) -> contenders.Outcome:
+            ids = run(prompts, spec).ids
+            cut = len(ids[0]) - changed
+            return contenders.Outcome(
+                [row[:cut] + [token ^ 1 for token in row[cut:]] for row in ids],
+                {"forwards": {"all": len(ids[0])}},
+            )
+
+        return decoding
+
+    monkeypatch.setitem(random_checkpoint.AUTOREGRESSIVE, "tiny-llama", AUTOREGRESSIVE_TINY)
+    monkeypatch.setattr(autoregressive, "transformers_decoding", second)
+    options = [
+        "--shapes",
+        "tiny-llama",
+        "--repeats",
+        "2",
+        "--prompt",
+        "9",
+        "--new-tokens",
+        "6",
+        "--no-history",
+    ]
+    return autoregressive.main([*options, "--cache", str(cache)])
+
+
+@pytest.mark.usefixtures("_quick_rates")
+def test_autoregressive_counts_a_forward_a_token_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert autoregressive_tiny(monkeypatch, tmp_path) == 0
+    (case,) = json.loads(capsys.readouterr().out.splitlines()[-1])["cases"]
+    assert case["forwards"] == {"unmask": 6, "all": 6}
+    assert case["tokens"] == 6
+    assert case["limit"]["seconds"] > 0
+    assert case["speedup"]["cpu"]["pairs"] == 2
+
+
+@pytest.mark.usefixtures("_quick_rates")
+def test_autoregressive_gives_no_figures_where_tokens_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert autoregressive_tiny(monkeypatch, tmp_path, changed=1) == 1
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["cases"] == []
+    assert "the tokens differ from position 5 on" in report["differs"]
+
+
+def test_autoregressive_says_when_transformers_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autoregressive, "transformers", None)
+    with pytest.raises(SystemExit, match="pip install transformers"):
+        autoregressive.transformers_decoding(tmp_path)
 
 
 def test_honesty_says_when_transformers_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from brute_force import BruteForce
-from checkpoints import MASK, OF_FAMILY, Model, small_model
+from checkpoints import MASK, OF_FAMILY, Model, engine_of, small_model
 from decoding_cases import prompts, requests
 from traces import same_but_for_rounding, settings_of, trace
+from unmask.engine.engine import Engine
+from unmask.engine.forward import Workspace
 from unmask.engine.prompt import Request
 from unmask.errors import UnmaskError
+from unmask.evaluation.recordings import record_decoding
 from unmask.spec import DecodeSpec
 from unmask.spec.family import FAMILIES, Family
 from unmask.spec.rule import AnyRuleSpec
@@ -153,3 +156,26 @@ def test_settings_that_a_family_cannot_serve_are_refused() -> None:
         with pytest.raises(UnmaskError) as caught:
             of(FAMILIES[family]).engine.generate([[1]], settings)
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+@pytest.mark.parametrize("length", [3, 8, 13])
+def test_a_recording_says_what_every_forward_fed(family: Family, length: int) -> None:
+    """It follows the blocks by itself; what it says is held against the segments that were fed."""
+    fed: list[list[int]] = []
+
+    class Watched(Engine):
+        def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
+            workspace = super().workspace(slots, length, block_size)
+            forward = workspace.forward
+
+            def noted(tokens: Any, segments: Any, *rest: Any) -> Any:
+                fed.append([segments[0].positions[0], segments[-1].positions[-1] + 1])
+                return forward(tokens, segments, *rest)
+
+            workspace.forward = noted  # type: ignore[method-assign]
+            return workspace
+
+    engine = engine_of(Watched, of(family).engine)
+    recorded = record_decoding(engine, [1] * length, {"max_new_tokens": 20, "stop_tokens": ()})
+    assert [step["fed"] for step in recorded["steps"]] == fed

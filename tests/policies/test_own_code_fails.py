@@ -31,6 +31,11 @@ FAILING = {
     "an error while it is imported": ("import os\nos._exit(77)\n", 2, "it tried to end the process"),
     "another one": ("\n\nundefined\n", 3, "NameError"),
     "no Python": ("class Mine\n", 1, "SyntaxError"),
+    "an error without words": (
+        PLAN.format(statement="raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})()"),
+        6,
+        "Odd",
+    ),
     "a long error": (PLAN.format(statement="raise ValueError('x' * 100000)"), 6, "ValueError: xxx"),
 }  # fmt: skip
 

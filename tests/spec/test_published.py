@@ -8,6 +8,8 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import EMBEDDED_TASKS, sources
 from unmask.model.config import ModelConfig
 from unmask.model.hub import parse_published
+from unmask.model.info import describe_published
+from unmask.model.network import NETWORKS
 from unmask.spec.published import PublishedCheckpoint, facts, published, published_rows
 
 NAMES = [name for checkpoint in facts().checkpoints for name in checkpoint.names]
@@ -80,6 +82,24 @@ def test_the_first_family_can_be_run() -> None:
     config = read("Efficient-Large-Model/Fast_dLLM_v2_1.5B")
     assert isinstance(config, ModelConfig)
     assert (config.block_size, config.tied_head) == (32, True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_each_published_checkpoint_is_and_whether_it_can_be_run(name: str) -> None:
+    """`unmask info` tells parameters, family and memory of those that can be run, and lists the supported of others."""
+    families = {"sdar": "sdar", "Fast_dLLM_Qwen": "fast_dllm_v2"}
+    kind = known(name).config["model_type"]
+    if kind not in NETWORKS:
+        with pytest.raises(
+            UnmaskError, match=f"'{kind}' .*cannot be run; this engine runs the dense .* parameters"
+        ):
+            describe_published(known(name), 1, None)
+        return
+    facts = describe_published(known(name), 1, None)
+    assert (facts["usable"], facts["reason"]) == (True, None)
+    assert facts["parameters"] == known(name).parameters
+    assert facts["family"] == families.get(kind, "autoregressive")
+    assert facts["memory"]["bytes"]["16 bit"]["weights"] == 2 * known(name).parameters
 
 
 def test_no_name_is_there_twice_and_each_says_where_its_facts_are_from() -> None:

@@ -76,7 +76,7 @@ ALLOWED = {
     "resources": "Allowed fields: gpus, gpu_type, cpus,",
     "decode": "Allowed fields: max_new_tokens, threshold,",
     "policy of a grid": "Allowed fields: k, layers, size, unit, on, warmup, calibration, share.",
-    "policy of a configuration": "Allowed fields: keep, every, probe_layer.",
+    "policy of a configuration": "Allowed fields: keep, every, probe_layer, inside.",
 }
 
 

@@ -118,6 +118,15 @@ def test_an_order_that_the_estimator_does_not_heed_is_no_part_of_it() -> None:
     assert ids() != ids(('estimator = "chain"', 'estimator = "chain"\norder = "left_to_right"'))
 
 
+def test_an_estimator_that_the_family_does_not_have_is_refused_before_anything_runs() -> None:
+    asked = recipe(('estimator = "chain"', 'estimator = "first_token"'))
+    assert sweep_of(asked, lock_for(asked))
+    with pytest.raises(
+        UnmaskError, match="sdar cannot be scored by first_token; use chain or canvas or onepass"
+    ):
+        sweep_of(asked, msgspec.structs.replace(lock_for(asked), family="sdar"))
+
+
 class LaterSettings(msgspec.Struct, frozen=True, kw_only=True, tag="later"):
     """Settings of which one came in a later version."""
 

@@ -17,11 +17,11 @@ from unmask.errors import UnmaskError
 from unmask.lab import cancel, status
 from unmask.launch.processes import start_worker
 from unmask.store import Store
-from unmask.store.experiments import Member, experiment_names, read_experiment, write_experiment
+from unmask.store.experiments import Member, experiment_names, read_experiment, read_jobs, write_experiment
 from unmask.store.export import Labelled, to_csv
 from unmask.store.files import exclusive, open_to_append
 from unmask.store.foreign import imports
-from unmask.store.index import records
+from unmask.store.index import listing, records
 from unmask.store.run_folder import WorkerSettings
 
 WORDS = "one \x1b[31mred\x1b[0m, a title \x1b]0;mine\x07, \x9b2J, \x08\u202e and \N{NO-BREAK SPACE}a space\n"
@@ -105,6 +105,18 @@ def test_a_result_names_no_attempt_outside_of_its_run(store: Store, number: str)
         run.result()
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1 << 81], ids=["large", "negative", "just"])
+def test_a_number_that_nobody_can_have_counted_is_damage(store: Store, number: int) -> None:
+    run = done(store)
+    file = run.folder / "result.json"
+    fields = json.loads(file.read_text())
+    fields["answers"]["tokens"] = number
+    file.write_text(json.dumps(fields))
+    with pytest.raises(UnmaskError, match="is damaged"):
+        run.result()
+    assert "is damaged" in listing(store).damaged[run.name]
+
+
 @pytest.mark.parametrize("folder", OUTSIDE)
 def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path: Path, folder: str) -> None:
     run = done(store)
@@ -116,6 +128,17 @@ def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path:
     for ask in (lambda: status("mine", store=store), lambda: cancel("mine", store=store)):
         with pytest.raises(UnmaskError):
             ask()
+
+
+@pytest.mark.parametrize("field", ["job", "name", "run", "task"])
+@pytest.mark.parametrize("word", ["--user=root", "-u", "../../../../etc/passwd", "1\n2", ["x"], ""])
+def test_a_job_on_record_is_no_option_and_no_path(store: Store, field: str, word: object) -> None:
+    folder = store.root / "experiments" / "mine" / "jobs"
+    folder.mkdir(parents=True)
+    good = {"job": "12_3", "run": "0123456789abcdef"}
+    lines = [{**good, field: word}, {**good, "name": "mine-0a1b2c3d", "task": 3}]
+    (folder / "000001-0a1b2c3d.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert list(read_jobs(store, "mine")) == lines[1:]
 
 
 def test_folders_that_nobody_can_have_made_are_passed_over(store: Store) -> None:

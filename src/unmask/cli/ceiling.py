@@ -23,6 +23,8 @@ from unmask.spec import DecodeSpec
 
 PLAIN_WIDTH = 160
 """Characters of a line where no terminal says otherwise."""
+MOST_TOKENS = 1 << 16
+"""A decoding is rehearsed step by step; this many take some seconds."""
 
 
 @click.command()
@@ -41,10 +43,14 @@ PLAIN_WIDTH = 160
 @click.option("--bandwidth", type=float, help="Bytes a second of a device that is not listed.")
 @click.option("--trace", type=Path, metavar="FILE", help="Step counts of a trace of `unmask probe`.")
 @click.option(
-    "--prompt-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Prompt length."
+    "--prompt-tokens",
+    type=click.IntRange(1, MOST_TOKENS),
+    default=128,
+    show_default=True,
+    help="Prompt length.",
 )
 @click.option(
-    "--new-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Answer length."
+    "--new-tokens", type=click.IntRange(1, MOST_TOKENS), default=256, show_default=True, help="Answer length."
 )
 @click.option("--sub-block-size", type=click.IntRange(min=1), help="As in decoding. [the family's]")
 @click.option("--block-cache/--no-block-cache", default=None, help="As in decoding. [the family's]")

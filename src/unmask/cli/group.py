@@ -66,6 +66,8 @@ GROUPS = {
 }
 """The verbs as `unmask --help` shows them."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+LONGEST_LINE = 1_500
+"""Characters of an error; a library may repeat what it could not read."""
 TRACEBACK = "UNMASK_TRACEBACK"
 """Environment variable that lets the traceback of a defect through."""
 
@@ -152,8 +154,9 @@ def failures_as_one_line() -> Iterator[None]:
 
 
 def _one_line(text: str) -> str:
-    """A message on one line, without secrets, and without what would steer a terminal."""
-    return printable(redacted(" ".join(text.split())))
+    """A message on one line of bounded length, without secrets, and without what would steer a terminal."""
+    line = printable(redacted(" ".join(text.split())))
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..."
 
 
 def _usage_sentence(error: click.UsageError) -> str:

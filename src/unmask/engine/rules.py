@@ -208,12 +208,12 @@ class OwnRule:
         """Ask it, and refuse what names no masked position, or one twice."""
         with guarded(self.name, RULE):
             chosen = self.rule.choose(view)
-        try:
-            indices = sorted(index(each) for each in chosen)
-        except TypeError:
-            raise UnmaskError(
-                f"The rule {self.name} answered {shown(chosen)}; choose(view) must return indices of view.scores."
-            ) from None
+            try:
+                indices = sorted(index(each) for each in chosen)
+            except TypeError:
+                raise UnmaskError(
+                    f"The rule {self.name} answered {shown(chosen)}; choose(view) must return indices of view.scores."
+                ) from None
         if (indices and not 0 <= indices[0] <= indices[-1] < len(view.scores)) or len({*indices}) < len(
             indices
         ):

@@ -80,7 +80,8 @@ def cancel(job_ids: Iterable[str], seconds: float = 60.0) -> None:
             )
         complaints = [line for line in answer.stderr.splitlines() if "Invalid job id" not in line]
         if answer.returncode and complaints:
-            raise UnmaskError(f"scancel refused: {'; '.join(complaints).removeprefix('scancel: error: ')}")
+            reason = "; ".join(complaints).removeprefix("scancel: error: ").rstrip(".")
+            raise UnmaskError(f"scancel refused: {reason}.")
 
 
 def _ask_sacct(ids: Sequence[str], seconds: float) -> dict[str, JobState] | None:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from unmask.errors import UnmaskError
 from unmask.launch.local import RESULT, WorkerCommand
 from unmask.spec import build
-from unmask.spec.recipe import Recipe, ResourcesSpec
+from unmask.spec.recipe import Recipe
+from unmask.spec.resources import ResourcesSpec
 from unmask.store.redaction import public_environment, redacted
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -13,6 +13,13 @@ PLACE = re.compile(r"at `\$([^`]*)`$")
 STEP = re.compile(r"\.([A-Za-z_]\w*)")
 MOST_SHOWN = 60
 """Characters of a bad value that an error repeats."""
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a recipe: frozen, and without unknown fields."""
 
 
 def build(kind: type[Spec], values: Any, what: str) -> Spec:
@@ -45,7 +52,10 @@ def within(name: str, value: float | None, least: float, most: float) -> None:
 
 def shown(value: object) -> str:
     """A bad value as a sentence can show it."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # what a user's own code gave may fail even here
+        text = f"a {type(value).__name__}"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 

@@ -176,4 +176,8 @@ def _is_own(file: Path) -> bool:
 def _reason(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "it tried to end the process"
-    return " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_REASON]
+    kind = type(error).__name__
+    try:
+        return " ".join(f"{kind}: {error}".split())[:LONGEST_REASON]
+    except Exception:  # an exception of the user's own may fail where it is to say what it is
+        return kind

@@ -17,13 +17,12 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.reading import parse_toml, read_plain_text
-from unmask.spec.build import build_named, shown
+from unmask.spec.build import Count, Part, Positive, build_named, shown
 from unmask.spec.decode import DecodeSpec, joined
 from unmask.spec.family import EstimatorName
 from unmask.spec.policy import AnyPolicySpec
+from unmask.spec.resources import ResourcesSpec
 
-Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 OrderName = Literal["confidence", "left_to_right"]
 RECIPE_FILE = "recipe.toml"
@@ -33,10 +32,6 @@ CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 FIELD_FORM = re.compile(r"0?[0-9]?(\.[0-9])?[a-zA-Z%]?")
 """How a field of a grid's name may be formatted, as in `{threshold:.2f}`: widths and digits up to nine."""
 DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
-CLUSTER_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@%=/+\[\]-]{0,199}")
-"""What may name a partition, an account, nodes: a single word, so that it stays one option of sbatch."""
-SBATCH_OPTION = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]{0,49}")
-ONE_LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,1000}")
 EMBEDDED = "embedded"
 """The checkpoint that ships with the package."""
 MOST_RUNS = 10_000
@@ -44,10 +39,6 @@ MOST_RUNS = 10_000
 DECODE_AXIS = "decode."
 MOST_NAMED = 30
 """Names that an error lists."""
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of a recipe: frozen, and without unknown fields."""
 
 
 class ModelSpec(Part, frozen=True, kw_only=True):
@@ -116,7 +107,7 @@ class ConfigurationSpec(Part, frozen=True, kw_only=True):
     model: ModelSpec | None = None
     """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
-    decode: dict[str, Any] = {}
+    decode: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class GridSpec(Part, frozen=True, kw_only=True):
@@ -129,7 +120,7 @@ class GridSpec(Part, frozen=True, kw_only=True):
     model: ModelSpec | None = None
     """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
-    decode: dict[str, Any] = {}
+    decode: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class TimingSpec(Part, frozen=True, kw_only=True):
@@ -218,46 +209,6 @@ class SuccessSpec(Part, frozen=True, kw_only=True):
         return f"{place}.{'speedup' if bounds.gain is None else 'gain'}"
 
 
-class ResourcesSpec(Part, frozen=True, kw_only=True):
-    """Where runs run and what they may use; never part of a result's identity."""
-
-    gpus: Count = 0
-    gpu_type: str | None = None
-    cpus: Positive = 2
-    memory_gb: Positive = 8
-    minutes: Annotated[int, msgspec.Meta(ge=1, le=525_600)] = 60
-    """At most a year."""
-    parallel: Count = 0
-    """Jobs of a sweep that may run at once on a cluster; 0 is no limit."""
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    exclude: str | None = None
-    requeue: bool = True
-    setup: tuple[str, ...] = ()
-    """Shell lines in front of the worker."""
-    sbatch: dict[str, Any] = {}
-    """Anything else that sbatch takes."""
-
-    def __post_init__(self) -> None:
-        """Refuse what would not stay one option of a job's script."""
-        for name in ("gpu_type", "partition", "account", "qos", "exclude"):
-            value = getattr(self, name)
-            if value is not None and not CLUSTER_WORD.fullmatch(value):
-                raise UnmaskError(f"resources.{name} is {shown(value)}; it must be one word.")
-        for line in self.setup:
-            if not ONE_LINE.fullmatch(line):
-                raise UnmaskError(f"resources.setup has {shown(line)}; each of its entries is one line.")
-        for option, value in self.sbatch.items():
-            if not SBATCH_OPTION.fullmatch(option):
-                raise UnmaskError(f"resources.sbatch has {shown(option)}, which is no option of sbatch.")
-            if not isinstance(value, str | int | float) or not ONE_LINE.fullmatch(str(value)):
-                raise UnmaskError(
-                    f"resources.sbatch: `{option}` is {shown(value)}; it must be one line of text, a number, true or "
-                    "false."
-                )
-
-
 class Recipe(Part, frozen=True, kw_only=True):
     """A sweep as its author wrote it."""
 
@@ -266,7 +217,7 @@ class Recipe(Part, frozen=True, kw_only=True):
     model: ModelSpec
     tasks: tuple[TaskSpec, ...]
     expected: str = ""
-    decode: dict[str, Any] = {}
+    decode: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of the decode settings; those that are given win over what a task asks for."""
     evaluation: EvaluationSpec = EvaluationSpec()
     grid: tuple[GridSpec, ...] = ()
@@ -434,16 +385,16 @@ def _named(template: str, fields: dict[str, Any]) -> str:
         for _, field, form, _ in Formatter().parse(template):
             if field is not None and (field not in fields or not FIELD_FORM.fullmatch(form or "")):
                 raise ValueError(f"{{{field}{':' if form else ''}{shown(form)[1:-1]}}}")
-        return template.format(**{field: _in_a_name(value) for field, value in fields.items()})
+        # A table, such as that of a rule, stands in a name by its values.
+        shown_as = {
+            field: "_".join(map(str, value.values())) if isinstance(value, dict) else value
+            for field, value in fields.items()
+        }
+        return template.format(**shown_as)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise UnmaskError(
             f"The grid's name {shown(template)} cannot be filled in ({error}); it may use {', '.join(fields)}."
         ) from None
-
-
-def _in_a_name(value: Any) -> Any:
-    """A value as a grid's name shows it: a table, such as that of a rule, by its values."""
-    return "_".join(map(str, value.values())) if isinstance(value, dict) else value
 
 
 def recipe_file(path: Path) -> Path:
@@ -484,14 +435,10 @@ def _located(recipe: Recipe, folder: Path) -> Recipe:
     """The same recipe with the traces that its policies name found beside it."""
 
     def located(policy: dict[str, Any]) -> dict[str, Any]:
-        return {
-            key: str(folder / Path(value).expanduser())
-            if key == "calibration" and isinstance(value, str)
-            else located(value)
-            if isinstance(value, dict)
-            else value
-            for key, value in policy.items()
-        }
+        placed = {key: located(value) if isinstance(value, dict) else value for key, value in policy.items()}
+        if isinstance(trace := placed.get("calibration"), str):
+            placed["calibration"] = str(folder / Path(trace).expanduser())
+        return placed
 
     replace = msgspec.structs.replace
     return replace(

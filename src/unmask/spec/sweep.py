@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.family import FAMILIES
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec, TimingSpec
 
 SCHEMA = 2
 """Of identities; 1 is that of version 0.1."""
-ENGINE_REVISION = 3
+ENGINE_REVISION = 4
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Decode settings that, when they are given, win over what tasks ask for, and lm-eval's names for them."""
@@ -72,6 +73,7 @@ def sweep_of(
     for task in recipe.tasks:
         if task.name not in wanted:
             continue
+        FAMILIES[lock.family].check_estimator(task.estimator)
         rows = _limit_in_force(task.name, limit if limit is not None else task.limit, lock)
         for configuration in expanded:
             if configuration.name in names:

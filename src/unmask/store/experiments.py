@@ -4,6 +4,7 @@ Knows names and files. An experiment does not own its runs: two that describe th
 """
 
 import hashlib
+import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ from unmask.store.files import (
 from unmask.store.run_folder import FolderName
 from unmask.store.store import Store
 
+JOB_FIELDS = {"job", "name", "run", "task"}
+JOB_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 JOBS_DIGITS = 6
 """Digits of the number that orders the files of submitted jobs."""
 
@@ -205,14 +208,17 @@ def read_jobs(store: Store, name: str) -> Iterator[dict[str, Any]]:
 
     A name stands for an array if there is a "task" too.
 
-    A line that was cut short is passed over.
+    A line that was cut short, or is none that was written here, is passed over.
     """
     folder = _jobs_folder(store, name)
     # Older stores have one file, which all writers shared.
     for file in (folder.with_suffix(".jsonl"), *_jobs_files(folder)):
         for line in _lines(file):
             with suppress(ValueError):
-                yield parse_object(line)
+                job = parse_object(line)
+                # They become words of SLURM's programs and names of files.
+                if all(JOB_WORD.fullmatch(str(job[field])) for field in JOB_FIELDS & job.keys()):
+                    yield job
 
 
 def _lines(file: Path) -> list[bytes]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.reading import read_plain
+from unmask.reading import is_countable, read_plain
 from unmask.store.attempt import AnyAnswer, Attempt, Computation, attempts_in
 from unmask.store.files import (
     canonical,
@@ -123,6 +123,10 @@ class RunFolder:
         result: AnyResult | None = read_struct(file, AnyResult, self._mend)  # type: ignore[arg-type]
         if result is not None and result.id != self.id:
             raise UnmaskError(f"{file} is the result of another run ({result.id}); {self._mend}.")
+        if result is not None and not all(map(is_countable, msgspec.to_builtins(result).values())):
+            raise UnmaskError(
+                f"{file} is damaged (it holds a number that nobody can have counted); {self._mend}."
+            )
         if result is not None and result.schema > SCHEMA:
             raise UnmaskError(
                 f"{file} was written by a newer version of Unmask (schema {result.schema}, here {SCHEMA}); "
