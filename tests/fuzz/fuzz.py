@@ -121,7 +121,7 @@ def _in_a_copy(case: Case, world: Path, as_process: bool) -> Ran:
 
 
 def _path(folder: Path, world: Path) -> str:
-    return os.pathsep.join([str(folder), str(world / "recipe")])
+    return os.pathsep.join(map(str, (folder, world / "recipe", TESTS.parent / "src")))
 
 
 _batches: dict[tuple[str, int], list[Case]] = {}
