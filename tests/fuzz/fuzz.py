@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from judge import ENVIRONMENT, Ran, as_command, in_process
 from kinds import KINDS, good
 from known import KNOWN
-from world import Case, build, place_case
+from world import TESTS, Case, build, place_case
 
 BATCH = 100
 """Cases that are drawn together."""
