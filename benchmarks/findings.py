@@ -143,7 +143,7 @@ class Findings:
 
     def _point(self, line: Line) -> Point:
         gain, threshold = 1 / self.work(line), line.entry.decode["threshold"]
-        return Point(line.name, line.entry.value, gain, "work", False, threshold, None, None)
+        return Point(line.name, line.entry.value, gain, "work", False, threshold, None, None, None)
 
 
 def points(value: float) -> str:

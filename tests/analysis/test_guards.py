@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -391,6 +392,18 @@ def test_a_policy_of_another_version_is_compared_by_its_fields() -> None:
     """A kind that this version does not know is not taken for the baseline."""
     table = changed(clean(), "k2_last", policy={"kind": "of_the_future", "k": 9})
     assert {finding.guard for finding in run_guards(table)} <= {"subsets-within-error"}
+
+
+def test_operations_of_other_blocks_are_not_compared_with_speeds() -> None:
+    """A control of one row a forward takes fewer operations than its time would say."""
+    fast = FAULTS["faster than the work explains"][2](clean())
+    assert of("speed-and-ledger", run_guards(fast)) != []
+    changes: list[Any] = [{"decode": {"threshold": 0.9, "block_size": 1}}, {"model": "another/checkpoint"}]
+    for change in changes:
+        other = tuple(
+            replace(one, **change) if one.configuration == one.control else one for one in fast.timings
+        )
+        assert of("speed-and-ledger", run_guards(replace(fast, timings=other))) == []
 
 
 def test_weights_may_differ_between_checkpoints_that_the_recipe_names() -> None:

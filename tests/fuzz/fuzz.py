@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from judge import ENVIRONMENT, Ran, as_command, in_process
 from kinds import KINDS, good
 from known import KNOWN
-from world import Case, build, place_case
+from world import TESTS, Case, build, place_case
 
 BATCH = 100
 """Cases that are drawn together."""
@@ -121,7 +121,7 @@ def _in_a_copy(case: Case, world: Path, as_process: bool) -> Ran:
 
 
 def _path(folder: Path, world: Path) -> str:
-    return os.pathsep.join([str(folder), str(world / "recipe")])
+    return os.pathsep.join(map(str, (folder, world / "recipe", TESTS.parent / "src")))
 
 
 _batches: dict[tuple[str, int], list[Case]] = {}

@@ -86,6 +86,7 @@ def test_threads_set_by_the_user_stay() -> None:
     assert find_slots(2, {"OMP_NUM_THREADS": "5"})[0].environment == {}
 
 
-def test_no_slots_are_refused() -> None:
-    with pytest.raises(UnmaskError, match="at least 1, not 0"):
-        find_slots(0, {})
+@pytest.mark.parametrize("count", [0, -1, 1025, 31018258444745])
+def test_a_number_of_slots_that_no_machine_has_is_refused(count: int) -> None:
+    with pytest.raises(UnmaskError, match=f"between 1 and 1024, not {count}"):
+        find_slots(count, environment={})

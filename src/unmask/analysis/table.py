@@ -279,7 +279,7 @@ def entry_of(
         layers=_layers(result.effect.values()),
         shape=result.model.shape or shape,
         model=model,
-        family=result.model.family,
+        family=result.model.family or None,
         run=result.id,
         samples=attempt.samples_file if attempt else None,
     )

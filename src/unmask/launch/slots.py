@@ -15,6 +15,8 @@ from unmask.store.environment import cores
 DEVICES = "CUDA_VISIBLE_DEVICES"
 THREADS = "OMP_NUM_THREADS"
 SECONDS = 20.0
+MOST_SLOTS = 1024
+"""Workers of one sweep on one machine."""
 _GPU = re.compile(r"^GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _PART = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)")
 
@@ -30,8 +32,8 @@ class WorkerSlot:
 
 def find_slots(count: int | None = None, environment: Mapping[str, str] | None = None) -> list[WorkerSlot]:
     """The slots of this machine; `count` sets their number, several to a GPU if there are not as many."""
-    if count is not None and count < 1:
-        raise UnmaskError(f"The number of slots must be at least 1, not {count}.")
+    if count is not None and not 1 <= count <= MOST_SLOTS:
+        raise UnmaskError(f"The number of slots must be between 1 and {MOST_SLOTS}, not {count}.")
     environment = os.environ if environment is None else environment
     devices = visible_devices(environment)
     if devices is None:

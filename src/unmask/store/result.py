@@ -201,7 +201,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of its weight files."""
     shape: dict[str, int] | None = None
     """Layers, widths, heads and vocabulary."""
-    family: str | None = None
+    family: str | msgspec.UnsetType = msgspec.UNSET
     """The family of the model, which says how it decodes; absent in older results."""
     device_type: str | None = None
     """Kind of device, such as cpu or cuda."""

@@ -7,7 +7,7 @@ from statistics import median
 
 from unmask.analysis.gains import FEWEST_ROUNDS
 from unmask.analysis.guards.finding import Finding, Severity, guard
-from unmask.analysis.likeness import acts, alike, distinct, reuse_fraction, work_ratio
+from unmask.analysis.likeness import acts, alike, but_threshold, distinct, reuse_fraction, work_ratio
 from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Table, TaskResults
 from unmask.analysis.words import between, counted, join_words, percent
 
@@ -212,7 +212,9 @@ def _counted(timings: list[ConfigurationTiming]) -> list[Finding]:
     for timing in timings:
         base = next((other for other in timings if other.configuration == timing.control), None)
         measured = timing.speedup if not 0 < len(timing.seconds) < FEWEST_ROUNDS else None
-        ratio = work_ratio(base, timing) if base and acts(timing) else None
+        # Operations of other blocks or of another checkpoint take another time each.
+        comparable = base is not None and acts(timing) and but_threshold(base) == but_threshold(timing)
+        ratio = work_ratio(base, timing) if base is not None and comparable else None
         if ratio is None or not reuse_fraction(timing) or measured is None:
             continue
         low, high = measured.low, measured.high
