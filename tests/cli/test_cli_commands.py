@@ -1,9 +1,11 @@
 """What every verb promises: help with examples, a stable set of flags, a quick start, clean exits."""
 
-import os
+import fcntl
 import signal
 import subprocess
 import sys
+import termios
+import time
 from pathlib import Path
 
 import click
@@ -115,13 +117,17 @@ def test_a_system_error_is_one_line(run: Run, bare_model: Path, monkeypatch: pyt
     assert error_line(run("info", bare_model)) == "config.json: Permission denied."
 
 
-def test_interrupt_leaves_with_130_and_no_traceback(bare_model: Path, tmp_path: Path):
-    pipe = tmp_path / "prompts.jsonl"
-    os.mkfifo(pipe)
+def test_interrupt_leaves_with_130_and_no_traceback(bare_model: Path):
     command = [sys.executable, "-c", "from unmask.cli import main; main()", "generate"]
-    command += ["--model", str(bare_model), "--input", str(pipe)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    with process, pipe.open("w"):  # opens when the program waits for the first line
+    command += ["--model", str(bare_model), "--input", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        unread = bytearray(b"\x01\0\0\0")
+        while any(unread):  # until the program has read the first line and waits for more
+            fcntl.ioctl(process.stdin, termios.FIONREAD, unread)
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
