@@ -24,9 +24,9 @@ from unmask.spec.recipe import Recipe
 DRIVER = Path(__file__).with_name("fuzz.py")
 
 
-def test_a_sample_of_bad_inputs(request: pytest.FixtureRequest) -> None:
-    seed = str(request.config.option.hypothesis_seed)
-    words = [sys.executable, str(DRIVER), "--seed", seed, "--scale", "0.004"]
+def test_a_sample_of_bad_inputs() -> None:
+    # One sample for every commit: new ones are for `make fuzz`, whose finds are mended before they fail here.
+    words = [sys.executable, str(DRIVER), "--seed", "16", "--scale", "0.004"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     summary = json.loads(done.stdout)
