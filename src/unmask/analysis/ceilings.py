@@ -21,13 +21,14 @@ from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
 from unmask.engine.policy import NO_STEPS, Full, no_step_to_reuse
+from unmask.engine.step_plan import DENOISING
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
-from unmask.spec.decode import ResolvedSpec
+from unmask.spec.decode import ResolvedSpec, cache_of
 from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
@@ -95,16 +96,19 @@ def _device(entry: ConfigurationResult) -> str | None:
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
     """An answer with the usual steps, or with as many tokens a step as the control's ledger counts."""
+    family = FAMILIES.get(entry.family or "", FAST_DLLM_V2)
     settings: dict[str, Any] = {
         name: entry.decode[name]
-        for name in ("block_size", "sub_block_size", "block_cache")
-        if entry.decode.get(name) is not None
+        for name in ("block_size", "sub_block_size", "refresh_every", "guidance")
+        if entry.decode.get(name) is not None or (family.canvas and name in entry.decode)
     }
-    settings["family"] = FAMILIES.get(entry.family or "", FAST_DLLM_V2)
+    if cache := cache_of(entry.decode):
+        settings["cache"] = cache
+    settings["family"] = family
     effect = control.effect.get("generation") if control else None
     if not effect or control is None or not control.tokens:
         return Script(**settings)
-    steps = effect.forwards.get("block", 0) + effect.forwards.get("sub", 0)
+    steps = sum(effect.forwards.get(kind.value, 0) for kind in DENOISING)
     return Script(**settings, unmasked=_pattern(control.tokens / steps)) if steps else Script(**settings)
 
 
@@ -243,7 +247,9 @@ def script_of(decode: ResolvedSpec, family: Family) -> Script:
         new_tokens=min(decode.max_new_tokens, 256),
         block_size=decode.block_size,
         sub_block_size=decode.sub_block_size,
-        block_cache=decode.block_cache,
+        cache=decode.cache,
+        refresh_every=decode.refresh_every,
+        guidance=decode.guidance,
         family=family,
     )
 

@@ -17,7 +17,7 @@ from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
 """Layers of the published checkpoints, for results that do not say how many their model has."""
-SCORED_BY = ("sub_block_size", "block_size", "block_cache")
+SCORED_BY = ("sub_block_size", "block_size", "block_cache", "cache", "refresh_every", "guidance")
 """Decode settings that scores depend on."""
 Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 

@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from unmask.conformance.published import published_by
+from unmask.conformance.published import published_by, same_forwards
 from unmask.conformance.vectors import ExpectedAnswer, Vector
 from unmask.engine.engine import Engine
 from unmask.engine.events import Finished, Generation, StepEvent, collect
+from unmask.engine.monte_carlo import Draw, estimate
 from unmask.engine.prompt import Request
 from unmask.engine.score import ScoreRequest
 from unmask.engine.unmasking import ForcedTokens
@@ -66,6 +67,8 @@ class VectorCheck:
 def check(vector: Vector, scratch: Path, device: str | None = None, dtype: str = "float32") -> VectorCheck:
     """Run one vector; its checkpoint is written to `scratch`, where the next vector may find it."""
     folder = _checkpoint(vector, scratch)
+    if vector.likelihood:
+        return _check_likelihoods(vector, load(folder, device, "float32"))
     if vector.estimator is not None:
         return _check_scores(vector, load(folder, device, "float32"))
     generations, script = record(load(folder, device, "float32"), vector)
@@ -91,10 +94,27 @@ def _check_scores(vector: Vector, engine: Engine) -> VectorCheck:
     requests = [ScoreRequest(row.prefix, row.target) for row in vector.rows]
     estimator: Any = vector.estimator
     given = [score.logprob for score in engine.score(requests, estimator).scores]
+    return _compared(vector, given, [row.loglikelihood for row in vector.rows])
+
+
+def _check_likelihoods(vector: Vector, engine: Engine) -> VectorCheck:
+    given = [
+        estimate(
+            engine,
+            [ScoreRequest(row.prefix, row.target)],
+            [[Draw(tuple(masked), share) for masked, share in zip(row.masked, row.p_mask, strict=True)]],
+            DecodeSpec(guidance=row.cfg_scale),
+        )[0].logprob
+        for row in vector.likelihood
+    ]
+    return _compared(vector, given, [row.value for row in vector.likelihood])
+
+
+def _compared(vector: Vector, given: Sequence[float], expected: Sequence[float]) -> VectorCheck:
     differing = (
-        f"row {number}: {got:.4f}, expected {row.loglikelihood:.4f}"
-        for number, (got, row) in enumerate(zip(given, vector.rows, strict=True), 1)
-        if not abs(got - row.loglikelihood) <= SCORE_TOLERANCE
+        f"row {number}: {got:.4f}, expected {value:.4f}"
+        for number, (got, value) in enumerate(zip(given, expected, strict=True), 1)
+        if not abs(got - value) <= SCORE_TOLERANCE
     )
     difference = next(differing, None)
     return VectorCheck(vector=vector.name, tokens_equal=difference is None, first_difference=difference)
@@ -102,6 +122,9 @@ def _check_scores(vector: Vector, engine: Engine) -> VectorCheck:
 
 def _checkpoint(vector: Vector, scratch: Path) -> Path:
     recipe = vector.checkpoint.values
+    if "eot_token_id" in vector.decode:
+        ends = [vector.decode["eos_token_id"], vector.decode["eot_token_id"]]
+        recipe = recipe | {"config": recipe["config"] | {"eos_token_id": ends}}
     folder = scratch / sha256(msgspec.json.encode(recipe, order="sorted")).hexdigest()
     return folder if folder.exists() else write_checkpoint(recipe, folder)
 
@@ -207,13 +230,12 @@ def _steps_equal(
     """Whether forwards and what each of them wrote are those of the vector; None where it says neither."""
     if vector.forwards is None:
         return None if vector.written is None else differently_written is None
+    published = published_by(vector.family)
     total: dict[str, int] = {}
     for generation in generations:
-        for kind, count in published_by(vector.family).forwards(generation.ledger.steps()).items():
+        for kind, count in published.forwards(generation.ledger).items():
             total[kind] = total.get(kind, 0) + count
-    kinds = total.keys() | vector.forwards.keys()
-    same = all(total.get(kind, 0) == vector.forwards.get(kind, 0) for kind in kinds)
-    return same and differently_written is None
+    return same_forwards(published.expected(vector.forwards), total) and differently_written is None
 
 
 def _differently_written(vector: Vector, script: Script) -> str | None:

@@ -32,6 +32,19 @@ class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
     loglikelihood: float
 
 
+class Likelihood(msgspec.Struct, frozen=True, kw_only=True):
+    """A target behind a prefix, parts of it that were masked, and the published estimate from these."""
+
+    prefix: list[int]
+    target: list[int]
+    cfg_scale: float
+    masked: list[list[int]]
+    """For each draw, the places of the target that were masked."""
+    p_mask: list[float]
+    """For each draw, the share that was to be masked."""
+    value: float
+
+
 class SyntheticWeights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The weights of a vector, as a few numbers."""
 
@@ -39,6 +52,7 @@ class SyntheticWeights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     logit_scale: float
     config: dict[str, Any]
     kind: str = ""
+    embed_scale: float = 1.0
     sha256: str = ""
 
     @property
@@ -60,8 +74,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     """The reuse that it was recorded with."""
     prompts: list[list[int]] = []
     expect: list[ExpectedAnswer] = []
-    forwards: dict[str, int] | None = None
-    """Steps by kind, a missing kind being none; None where an engine may rightly do fewer."""
+    forwards: dict[str, Any] | None = None
+    """Forwards in the family's terms, a missing kind being none; None where an engine may rightly do fewer."""
     written: list[list[int]] | None = None
     """The positions that each denoising step made known, of the only prompt."""
     margin: dict[str, float | None] | None = None
@@ -69,6 +83,8 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     estimator: str | None = None
     """Present in vectors of scores, which have rows instead of prompts."""
     rows: list[ScoredRow] = []
+    likelihood: list[Likelihood] = []
+    """Present in vectors of estimated likelihoods."""
     name: str = ""
     """The file's name, without .json."""
 
@@ -81,7 +97,7 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def max_new_tokens(self) -> list[int]:
         """One number for each prompt."""
-        given = self.decode.get("max_new_tokens", [])
+        given = published_by(self.family).decode(self.decode).get("max_new_tokens", [])
         return list(given) if isinstance(given, list) else [given] * len(self.prompts)
 
     @property
@@ -115,6 +131,12 @@ def read_vector(file: Path) -> Vector:
 
 
 def _refuse_incomplete(vector: Vector, file: Path) -> None:
+    if vector.likelihood:
+        if any(not len(row.masked) == len(row.p_mask) > 0 for row in vector.likelihood):
+            raise UnmaskError(
+                f"{file} is no conformance vector: a likelihood needs one p_mask for each draw."
+            )
+        return
     if vector.estimator is not None:
         if not vector.rows:
             raise UnmaskError(f"{file} is no conformance vector: it names an estimator but has no rows.")

@@ -8,6 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+USUAL_KINDS = ("prefill", "block", "sub", "commit")
+KINDS = (*USUAL_KINDS, "tail")
+"""Kinds of forwards; the last is named only where there is one, since few decodings have any."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -95,9 +99,9 @@ class Ledger:
 
     @staticmethod
     def _sum(items: Iterable[tuple[str, int]]) -> dict[str, int]:
-        total = {"prefill": 0, "block": 0, "sub": 0, "commit": 0}
+        total = dict.fromkeys(USUAL_KINDS, 0)
         for kind, count in items:
-            total[kind] += count
+            total[kind] = total.get(kind, 0) + count
         return total
 
     def as_dict(self) -> dict[str, object]:

@@ -9,9 +9,8 @@ from typing import Any
 
 from unmask.cost.price import price_of
 from unmask.cost.shape import ModelShape
-from unmask.cost.work import Ledger
+from unmask.cost.work import KINDS, USUAL_KINDS, Ledger
 
-KINDS = ("prefill", "block", "sub", "commit")
 FP32 = 4
 WorkRow = tuple[int, list[tuple[int, int, int, int]], list[int], int, int]
 """Requests, counts by kind, calls of each layer, operations, and operations skipped."""
@@ -93,17 +92,23 @@ class WorkSums:
         full = self.branch_rows + self.branch_rows_skipped
         return self.branch_rows_skipped / full if full else 0.0
 
+    @property
+    def named_kinds(self) -> dict[str, KindSums]:
+        """The kinds that records name: the usual ones, and what else there was."""
+        return {kind: part for kind, part in self.kinds.items() if kind in USUAL_KINDS or part.forwards}
+
     def as_dict(self) -> dict[str, Any]:
         """For records."""
+        kinds = self.named_kinds
         return {
             "requests": self.requests,
-            "forwards": {kind: part.forwards for kind, part in self.kinds.items()},
-            "rows": {kind: part.rows for kind, part in self.kinds.items()},
+            "forwards": {kind: part.forwards for kind, part in kinds.items()},
+            "rows": {kind: part.rows for kind, part in kinds.items()},
             "layer_calls": self.layer_calls,
             "layer_calls_replayed": self.forwards * self.layers - sum(self.layer_calls),
             "branch_rows": self.branch_rows,
             "branch_rows_skipped": self.branch_rows_skipped,
-            "by_kind": {kind: asdict(part) for kind, part in self.kinds.items()},
+            "by_kind": {kind: asdict(part) for kind, part in kinds.items()},
             "flops": self.flops,
             "flops_skipped": self.flops_skipped,
             "reuse_fraction": self.reuse_fraction,
@@ -113,7 +118,7 @@ class WorkSums:
         """The same in few characters, for one line of an answers file."""
         kinds = [
             (part.forwards, part.rows, part.branch_rows, part.branch_rows_skipped)
-            for part in self.kinds.values()
+            for part in self.named_kinds.values()
         ]
         return self.requests, kinds, self.layer_calls, self.flops, self.flops_skipped
 
@@ -121,5 +126,6 @@ class WorkSums:
     def from_row(cls, row: WorkRow) -> "WorkSums":
         """Read back what `as_row` wrote."""
         requests, kinds, calls, flops, skipped = row
-        parts = {kind: KindSums(*values) for kind, values in zip(KINDS, kinds, strict=True)}
+        given = zip(KINDS, kinds, strict=False)
+        parts = {kind: KindSums() for kind in KINDS} | {kind: KindSums(*values) for kind, values in given}
         return cls(len(calls), requests, parts, list(calls), flops, skipped)

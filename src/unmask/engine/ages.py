@@ -40,6 +40,8 @@ def layer_ages(
 
 def offset_bits(offsets: Sequence[int], start: int = 0) -> int:
     """A bit for each of these positions, counted from `start`."""
+    if isinstance(offsets, range) and offsets.step == 1:
+        return ((1 << len(offsets)) - 1) << (offsets.start - start)
     bits = 0
     for position in offsets:
         bits |= 1 << (position - start)

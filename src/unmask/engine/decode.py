@@ -9,7 +9,9 @@ whatever kind of step they are at. What is written after a forward is the writer
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol, final
+from dataclasses import replace
+from itertools import accumulate, chain
+from typing import Any, Protocol, final
 
 import torch
 
@@ -20,13 +22,13 @@ from unmask.engine.prefixes import Prefixes
 from unmask.engine.sampling import LogitsReader, Predictions
 from unmask.engine.schedule import (
     Piece,
+    count_work,
     keys_written,
     measures_drift,
     next_piece,
     prompt_parts,
     prompt_work,
     remember,
-    work_of,
 )
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, Kind, StepPlan
@@ -34,12 +36,15 @@ from unmask.engine.unmasking import Writes
 from unmask.model.geometry import Segment
 from unmask.model.memory import PREFILL_ROWS
 
+MOST_LOGITS = 1 << 26
+"""Logits that are computed at a time: a quarter of a GiB in single precision."""
+
 
 class Writer(Protocol):
     """What tells a generation from a scoring."""
 
     def slots(self, sequence: SequenceState) -> int:
-        """The number of slots that a sequence and its forks may come to need."""
+        """The number of states that a sequence may come to be in at once, by forks."""
         ...
 
     def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
@@ -70,21 +75,26 @@ class Decoder:
             yield from self._step()
             for sequence in [sequence for sequence in self.active if sequence.finish_reason]:
                 self.active.remove(sequence)
-                self.free.append(sequence.slot)
+                self.free += [sequence.slot, sequence.shadow][: sequence.settings.slots]
                 yield sequence
 
     def _has_room(self, sequence: SequenceState) -> bool:
         """Whether there are slots for a sequence and all forks, its own and those of the active ones."""
         if not self.free:
             return False
-        slots = self.writer.slots
-        return len(self.free) - sum(slots(other) - 1 for other in self.active) >= slots(sequence)
+        forks = sum((self.writer.slots(other) - 1) * other.settings.slots for other in self.active)
+        return len(self.free) - forks >= self.writer.slots(sequence) * sequence.settings.slots
 
     def _enter(self, sequence: SequenceState) -> None:
-        sequence.slot = self.free.pop()
+        self._take_slots(sequence)
         self.active.append(sequence)
         if not sequence.needs_prefill:
             self.prefixes.keep(sequence.slot, ())
+
+    def _take_slots(self, sequence: SequenceState) -> None:
+        sequence.slot = self.free.pop()
+        if sequence.settings.guided:
+            sequence.shadow = self.free.pop()
 
     def _step(self) -> Iterator[StepEvent]:
         yield from self._prefill([sequence for sequence in self.active if sequence.needs_prefill])
@@ -96,7 +106,8 @@ class Decoder:
         for plan, pieces in groups.items():
             # Neighbouring slots that see equally far share an attention call.
             pieces.sort(key=lambda piece: (len(piece.positions), piece.sequence.stop, piece.sequence.slot))
-            yield from self._forward(pieces, plan)
+            for part in _portions(pieces):
+                yield from self._forward(part, plan)
 
     def _prefill(self, sequences: Sequence[SequenceState]) -> Iterator[StepEvent]:
         """Feed what no slot holds yet of the prompts, those first that others begin like."""
@@ -134,14 +145,19 @@ class Decoder:
     def _forward(self, pieces: Sequence[Piece], plan: StepPlan) -> Iterator[StepEvent]:
         """Run one forward and let every sequence take what it needs from it."""
         tokens = [piece.sequence.tokens[position] for piece in pieces for position in piece.positions]
-        segments = [_segment(piece) for piece in pieces]
-        selection = [(piece.always, piece.kept - piece.always) for piece in pieces] if plan.rows else ()
+        segments = [_segment(piece, piece.sequence.slot) for piece in pieces]
+        selection = [(piece.always, piece.kept - piece.always) for piece in pieces] if plan.rows else []
+        lanes = pieces[0].sequence.settings.slots
+        if lanes > 1:
+            tokens += [token for piece in pieces for token in _without_prompt(piece)]
+            segments += [_segment(piece, piece.sequence.shadow) for piece in pieces]
+            selection *= lanes
         output = self.workspace.forward(tokens, segments, plan, selection)
         predictions = self._read(output.hidden_TD, pieces)
         if output.drift_BL is not None:
-            self._note_drift(output.drift_BL, pieces)
-        for piece in [piece for piece in pieces if piece.is_last][1:]:
-            piece.sequence.sharing.forwards += 1
+            self._note_drift(output.drift_BL.unflatten(0, (lanes, -1)).amax(0), pieces)
+        for number, piece in enumerate(piece for piece in pieces if piece.is_last):
+            piece.sequence.sharing.forwards += lanes if number else lanes - 1
         for piece, predictions_of_piece in zip(pieces, predictions, strict=True):
             yield from self._take(piece, predictions_of_piece)
 
@@ -154,17 +170,53 @@ class Decoder:
             start += piece.kept
         if not rows:
             return [Predictions([], []) for _ in pieces]
-        read_N = torch.tensor(rows).to(hidden_TD.device, non_blocking=True)
-        predictions = self.reader.read(self.workspace.transformer.logits(hidden_TD[read_N]), pieces)
+        most = max(1, MOST_LOGITS // self.workspace.transformer.config.vocab_size)
+        if len(rows) <= most:
+            predictions = self.reader.read(self._logits(hidden_TD, rows, start, pieces[0].sequence), pieces)
+        else:
+            predictions = [
+                self._read_in_parts(hidden_TD, rows, start, piece, first, most)
+                for piece, first in zip(
+                    pieces, accumulate((len(p.reads) for p in pieces), initial=0), strict=False
+                )
+            ]
         for piece, part in zip(pieces, predictions, strict=True):
             self._refuse_not_finite(piece.sequence, part)
         return predictions
+
+    def _logits(
+        self, hidden_TD: torch.Tensor, rows: Sequence[int], lane: int, sequence: SequenceState
+    ) -> torch.Tensor:
+        """Logits of some rows; with guidance away from those of the rows without prompt, which come `lane` later."""
+        settings = sequence.settings
+        both = [*rows, *(lane + row for row in rows)] if settings.guided else rows
+        read_N = torch.tensor(both).to(hidden_TD.device, non_blocking=True)
+        logits_NV = self.workspace.transformer.logits(hidden_TD[read_N])
+        if not settings.guided:
+            return logits_NV
+        with_prompt_NV, without_NV = logits_NV.chunk(2)
+        return without_NV + (settings.guidance + 1) * (with_prompt_NV - without_NV)
+
+    def _read_in_parts(
+        self, hidden_TD: torch.Tensor, rows: Sequence[int], lane: int, piece: Piece, first: int, most: int
+    ) -> Predictions:
+        """Predict the positions of one piece a bounded number at a time: a large vocabulary's logits fill memory."""
+        parts = []
+        for start in range(0, len(piece.reads), most):
+            part = replace(piece, reads=piece.reads[start : start + most])
+            chosen = rows[first + start : first + start + len(part.reads)]
+            parts += self.reader.read(self._logits(hidden_TD, chosen, lane, piece.sequence), [part])
+        return Predictions(
+            *(list(chain.from_iterable(columns)) for columns in zip(*map(_columns, parts), strict=True))
+        )
 
     def _refuse_not_finite(self, sequence: SequenceState, predictions: Predictions) -> None:
         """Stop at NaN, and look closer at all-equal logits: a norm that overflows returns zeros."""
         uniform = 1.001 / (self.workspace.transformer.config.vocab_size - 1)
         broken = any(map(math.isnan, predictions.confidences))
-        if broken or any(confidence <= uniform for confidence in predictions.confidences):
+        # A confidence of zero is what a token has that is held back.
+        low = self.reader.sees_the_best and any(0 < each <= uniform for each in predictions.confidences)
+        if broken or low:
             where = self._first_bad_layer(sequence)
             if broken or where:
                 raise not_finite_error(where, self.workspace.transformer.dtype)
@@ -183,7 +235,8 @@ class Decoder:
                 self.writer.write(piece, predictions)
             return
         step = sum(sequence.ledger.entries.values())
-        sequence.ledger.add(work_of(piece, self.layers))
+        fed, start = sequence.positions(kind), sequence.start
+        count_work(piece, self.layers)
         remember(piece)
         sequence.fed(kind, keys_written(piece))
         if kind is Kind.PREFILL:
@@ -192,12 +245,14 @@ class Decoder:
         for fork in forks:
             self._give_slot(fork, sequence)
         positions, tokens, confidences = zip(*writes, strict=True) if writes else ((), (), ())
-        yield StepEvent(sequence.index, kind, piece.plan, step, positions, tokens, confidences)
+        yield StepEvent(sequence.index, kind, piece.plan, step, positions, tokens, confidences, fed, start)
 
     def _give_slot(self, fork: SequenceState, origin: SequenceState) -> None:
         """Let a fork go on in a slot that holds what its origin's slot holds."""
-        fork.slot = self.free.pop()
+        self._take_slots(fork)
         self.workspace.copy_slot(origin.slot, fork.slot, origin.stop)
+        if fork.settings.guided:
+            self.workspace.copy_slot(origin.shadow, fork.shadow, origin.stop)
         self.prefixes.keep(fork.slot, self.prefixes.held[origin.slot])
         self.active.append(fork)
 
@@ -214,11 +269,35 @@ class Decoder:
         return None
 
 
-def _segment(piece: Piece) -> Segment:
+def _portions(pieces: list[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that one forward takes: as many as come to a bounded number of rows."""
+    part: list[Piece] = []
+    rows = 0
+    for piece in pieces:
+        if part and rows + len(piece.positions) > PREFILL_ROWS:
+            yield part
+            part, rows = [], 0
+        part.append(piece)
+        rows += len(piece.positions)
+    yield part
+
+
+def _without_prompt(piece: Piece) -> list[int]:
+    """The tokens of a piece with its prompt unknown."""
+    sequence = piece.sequence
+    first, unknown, tokens = sequence.prompt_length, sequence.unknown, sequence.tokens
+    return [unknown if position < first else tokens[position] for position in piece.positions]
+
+
+def _columns(predictions: Predictions) -> tuple[Sequence[Any], ...]:
+    return predictions.tokens, predictions.confidences, predictions.scores, predictions.logprobs
+
+
+def _segment(piece: Piece, slot: int) -> Segment:
     sequence, positions = piece.sequence, piece.positions
     if piece.kind is Kind.PREFILL:
-        return _prompt_segment(sequence.slot, positions, sequence.block_size)
-    return Segment(sequence.slot, positions, sequence.stop, sequence.start)
+        return _prompt_segment(slot, positions, sequence.block_size)
+    return Segment(slot, positions, sequence.stop, sequence.start)
 
 
 def _prompt_segment(slot: int, positions: Sequence[int], block_size: int) -> Segment:

@@ -27,6 +27,7 @@ from unmask.spec import DecodeSpec, build
 from unmask.spec.decode import ResolvedSpec
 from unmask.spec.family import EstimatorName
 from unmask.spec.recipe import OrderName
+from unmask.spec.rule import ScoreName
 
 DEFAULT_BATCH = 16
 PolicyMaker = Callable[[Any, int], Policy]
@@ -116,7 +117,7 @@ class Engine:
         missing = list(range(len(requests)))
         while missing:
             sequences = [self._sequence(index, requests[index], prompt_ids[index], spec) for index in missing]
-            writer = UnmaskingWriter(rule, stops)
+            writer = UnmaskingWriter(rule, stops, self.config.family)
             try:
                 for event in self._decode(sequences, spec, chosen, batch_size, writer, observer):
                     if isinstance(event, SequenceState):
@@ -165,11 +166,33 @@ class Engine:
         observer: Observer | None,
     ) -> Iterator[StepEvent | SequenceState]:
         length, size = room_for(sequences)
-        workspace = self.workspace(min(batch_size, len(sequences)), length, size)
+        slots = min(batch_size, len(sequences)) * sequences[0].settings.slots
+        workspace = self.workspace(slots, length, size)
         workspace.observer = observer
-        tempered = self.config.family.confidence == "tempered"
-        sampler = Sampler(self.mask_token, spec.temperature, spec.top_p, writer.score, tempered)
+        sampler = self._sampler(spec, writer.score)
         yield from Decoder(workspace, policy, writer, sampler).run(sequences)
+
+    def _sampler(self, spec: ResolvedSpec, score: ScoreName) -> Sampler:
+        family, ends = self.config.family, self.config.stop_tokens
+        if spec.end_of_text is not None and not ends:
+            raise UnmaskError(
+                "end_of_text holds end tokens back, but the checkpoint names none; leave it out."
+            )
+        if spec.end_of_text == "last" and score != "confidence":
+            raise UnmaskError(
+                f"end_of_text last works on confidences, but the unmasking rule reads {score}; use never, or another rule."
+            )
+        return Sampler(
+            self.mask_token,
+            spec.temperature,
+            spec.top_p,
+            score,
+            spec.top_k,
+            family.confidence,
+            family.filters_greedy,
+            never=ends[:1] if spec.end_of_text == "never" else (),
+            last=ends if spec.end_of_text == "last" else (),
+        )
 
     def _sequence(self, index: int, request: Request, ids: list[int], spec: ResolvedSpec) -> SequenceState:
         wanted = request.max_new_tokens if request.max_new_tokens is not None else spec.max_new_tokens
@@ -181,13 +204,20 @@ class Engine:
         settings = BlockSettings(
             block_size=spec.block_size,
             sub_block_size=spec.sub_block_size,
-            block_cache=spec.block_cache,
+            cache=spec.cache,
             mask_token=self.mask_token,
             stop_tokens=frozenset(stop_tokens),
             family=self.config.family,
+            refresh_every=spec.refresh_every,
+            guidance=spec.guidance,
         )
         seed = request_seed(spec.seed, ids, request.repeat) if request.seed is None else request.seed
         room = self.config.max_positions - len(ids)
+        if self.config.family.canvas and wanted > room:
+            raise UnmaskError(
+                f"A prompt of {len(ids)} tokens and {wanted} new ones make a canvas of {len(ids) + wanted} positions, "
+                f"but the model has {self.config.max_positions}; lower max_new_tokens or shorten the prompt."
+            )
         reason = "length" if wanted <= room else "context"
         return SequenceState(index, ids, min(wanted, room), settings, self.config.num_layers, seed, reason)
 

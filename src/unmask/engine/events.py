@@ -19,6 +19,10 @@ class StepEvent:
     positions: tuple[int, ...]
     tokens: tuple[int, ...]
     confidences: tuple[float, ...]
+    fed: range = range(0)
+    """The positions that such a forward feeds where the plan leaves none out."""
+    block: int = 0
+    """Where the block begins: the offsets of a plan count from there."""
 
     @property
     def columns(self) -> tuple[int, ...]:

@@ -1,11 +1,12 @@
 """Unmasking rules: which of a sub-block's predictions a step makes known.
 
-A rule is a pure function of the step's number, the size of the sub-block and the scores of its masked positions,
-all of them numbers on the host. It keeps no state and knows neither tokens nor tensors.
+A rule is a pure function of the step's number, the size of the sub-block and, for its masked positions, scores and
+lots, all of them numbers on the host. It keeps no state and knows neither tokens nor tensors.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from operator import index
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -14,13 +15,16 @@ import torch
 
 from unmask.errors import UnmaskError
 from unmask.spec.build import shown
+from unmask.spec.family import FAST_DLLM_V2, Family
 from unmask.spec.own_code import RULE, guarded, made_of
 from unmask.spec.rule import (
     AnyRuleSpec,
     CustomRuleSpec,
     EntropyBoundSpec,
     FactorSpec,
+    OriginSpec,
     OverdueSpec,
+    RandomSpec,
     RuleSpec,
     ScoreName,
     SequentialSpec,
@@ -29,6 +33,17 @@ from unmask.spec.rule import (
     TopNSpec,
     rule_spec,
 )
+
+Lots = Callable[[int], float]
+"""A number in [0, 1) for the position of each score; it depends on request, position and step alone."""
+
+
+def _no_lots(place: int) -> float:
+    raise UnmaskError(f"No lot was drawn for position {place}; give RuleView a function that draws lots.")
+
+
+SMALLEST_LOT = 2.0**-24
+"""A lot may be 0, which has no logarithm."""
 
 
 class RuleView(NamedTuple):
@@ -40,6 +55,7 @@ class RuleView(NamedTuple):
     """Positions of the sub-block, those that are known included."""
     scores: Sequence[float]
     """The score of every masked position, from left to right; higher is surer. There is at least one."""
+    lot: Lots = _no_lots
 
 
 class Rule(Protocol):
@@ -83,8 +99,9 @@ class Threshold:
 
     score: ScoreName = "confidence"
 
-    def __init__(self, spec: ThresholdSpec) -> None:
-        self.threshold = spec.threshold
+    def __init__(self, spec: ThresholdSpec, inclusive: bool = False) -> None:
+        # What equals an inclusive threshold is greater than the next smaller number.
+        self.threshold = math.nextafter(spec.threshold, 0) if inclusive else spec.threshold
         self.steps = spec.steps
 
     def choose(self, view: RuleView) -> Sequence[int]:
@@ -156,20 +173,67 @@ class Factor:
         return sorted(order if passed >= len(order) - 1 else order[:passed])
 
 
+class Random:
+    """Positions by lot, as many at every step."""
+
+    score: ScoreName = "confidence"
+
+    def __init__(self, spec: RandomSpec) -> None:
+        self.n, self.steps = spec.n, spec.steps
+
+    def choose(self, view: RuleView) -> Sequence[int]:
+        """Take those with the highest lots."""
+        lots = [view.lot(place) for place in range(len(view.scores))]
+        return best(lots, quota(view, self.n, self.steps))
+
+
+@cache
+def falling_shares(steps: int, eps: float) -> Sequence[np.float32]:
+    """The share of what is masked that each step but the last writes, in single precision as published."""
+    levels = torch.linspace(1.0, eps, steps + 1, dtype=torch.float32)
+    shares: Sequence[np.float32] = (1 - levels[1:] / levels[:-1])[:-1].numpy()
+    return shares
+
+
 class Share:
     """As large a share of the masked positions as falling noise levels leave to a step."""
 
     def __init__(self, spec: ShareSpec) -> None:
         self.score = spec.score
-        levels = torch.linspace(1.0, spec.eps, spec.steps + 1, dtype=torch.float32)
-        self.shares = (1 - levels[1:] / levels[:-1])[:-1].numpy()
+        self.steps, self.eps, self.temperature = spec.steps, spec.eps, spec.temperature
 
     def choose(self, view: RuleView) -> Sequence[int]:
-        """Take the step's share, in single precision as published; the last step takes all."""
-        if view.step >= len(self.shares):
+        """Take the step's share of the best positions; the last step takes all."""
+        shares = falling_shares(self.steps or view.size, self.eps)
+        if view.step >= len(shares):
             return range(len(view.scores))
-        count = math.floor(np.float32(len(view.scores)) * self.shares[view.step])
-        return best(view.scores, count) if count else ()
+        count = math.floor(np.float32(len(view.scores)) * shares[view.step])
+        return best(self._ranks(view), count) if count else ()
+
+    def _ranks(self, view: RuleView) -> Sequence[float]:
+        """Scores; with a temperature, scores with noise, whose best are a draw from the softmax of scores over it."""
+        if not self.temperature:
+            return view.scores
+        lots = [max(view.lot(place), SMALLEST_LOT) for place in range(len(view.scores))]
+        noise = [-math.log(-math.log(lot)) for lot in lots]
+        return [score / self.temperature + each for score, each in zip(view.scores, noise, strict=True)]
+
+
+class Origin:
+    """Every masked position by lot, with the step's share as its probability."""
+
+    score: ScoreName = "confidence"
+
+    def __init__(self, spec: OriginSpec) -> None:
+        self.steps, self.eps = spec.steps, spec.eps
+
+    def choose(self, view: RuleView) -> Sequence[int]:
+        """Take those whose lot falls; the last step takes all."""
+        shares = falling_shares(self.steps or view.size, self.eps)
+        places = range(len(view.scores))
+        if view.step >= len(shares):
+            return places
+        return [place for place in places if view.lot(place) < shares[view.step]]
 
 
 class Overdue:
@@ -230,16 +294,20 @@ MAKERS: dict[type[RuleSpec], Callable[[Any], Rule]] = {
     SequentialSpec: Sequential,
     EntropyBoundSpec: EntropyBound,
     FactorSpec: Factor,
+    RandomSpec: Random,
     ShareSpec: Share,
+    OriginSpec: Origin,
     OverdueSpec: Overdue,
     CustomRuleSpec: lambda spec: OwnRule(made_of(spec.target, spec.options, RULE), spec.target),
 }
 
 
-def make_rule(rule: Rule | AnyRuleSpec | Mapping[str, Any]) -> Rule:
-    """The rule of a spec; a rule of one's own passes through, its choices checked."""
+def make_rule(rule: Rule | AnyRuleSpec | Mapping[str, Any], family: Family = FAST_DLLM_V2) -> Rule:
+    """The rule of a spec for models of a family; a rule of one's own passes through, its choices checked."""
     if isinstance(rule, RuleSpec | Mapping):
         spec = rule_spec(rule)
+        if isinstance(spec, ThresholdSpec):
+            return Threshold(spec, family.inclusive)
         return MAKERS[type(spec)](spec)
     if callable(getattr(rule, "choose", None)) and not isinstance(rule, type):
         return OwnRule(rule, type(rule).__name__)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unmask.engine.schedule import Piece
 from unmask.engine.step_plan import Kind
+from unmask.spec.family import ConfidenceName
 from unmask.spec.rule import ScoreName
 
 GREEDY = -1.0
@@ -42,6 +43,11 @@ class Predictions:
 class LogitsReader(Protocol):
     """Takes from logits what a decoding needs to know."""
 
+    @property
+    def sees_the_best(self) -> bool:
+        """Whether confidences are those of the most likely tokens."""
+        ...
+
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """Predictions for each piece; the logits are those of all its reads, in order, and may be overwritten."""
         ...
@@ -55,8 +61,20 @@ class Sampler:
     temperature: float = 0.0
     top_p: float = 1.0
     score: ScoreName = "confidence"
-    tempered: bool = False
-    """Whether the confidence in a draw is its share of all tokens, not of those within `top_p`."""
+    top_k: int | None = None
+    confidence: ConfidenceName = "nucleus"
+    """Which shares the confidence in a draw is taken of."""
+    filters_greedy: bool = False
+    """Whether `top_p` and `top_k` act at temperature 0 too."""
+    never: tuple[int, ...] = ()
+    """Tokens that are not predicted."""
+    last: tuple[int, ...] = ()
+    """Tokens of which nothing is sure."""
+
+    @property
+    def sees_the_best(self) -> bool:
+        """Whether confidences are those of the most likely tokens, of which a uniform one tells of broken weights."""
+        return self.temperature == 0 or self.confidence != "plain"
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """One prediction for each position."""
@@ -66,7 +84,17 @@ class Sampler:
             else [self._uniform(p, position) for p in pieces for position in p.reads]
         )
         packed = packed_predictions(
-            logits_NV, self.mask_token, uniforms, self.temperature, self.top_p, self.score, self.tempered
+            logits_NV,
+            self.mask_token,
+            uniforms,
+            self.temperature,
+            self.top_p,
+            self.score,
+            top_k=self.top_k,
+            confidence=self.confidence,
+            filters_greedy=self.filters_greedy and (self.top_p < 1 or self.top_k is not None),
+            never=self.never,
+            last=self.last,
         )
         read, parts, start = to_host(packed, self.score), [], 0
         for piece in pieces:
@@ -129,23 +157,56 @@ def most_likely(logits_NV: Tensor) -> tuple[Tensor, Spread]:
 
 
 def drawn(
-    logits_NV: Tensor, uniforms_N: Tensor, temperature: float, top_p: float, tempered: bool = False
+    logits_NV: Tensor,
+    uniforms_N: Tensor,
+    temperature: float,
+    top_p: float,
+    top_k: int | None = None,
+    confidence: ConfidenceName = "nucleus",
 ) -> tuple[Tensor, Tensor, Spread]:
     """A token of each position's nucleus, the doubt about it, and how the shares that count are spread."""
     coldest = torch.finfo(torch.float32).tiny
     scaled_NV = (logits_NV - logits_NV.amax(dim=-1, keepdim=True)) / max(temperature, coldest)
     probabilities, tokens = scaled_NV.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
-    before = probabilities.cumsum(dim=-1) - probabilities
-    nucleus = probabilities.masked_fill(before > top_p, 0.0)
+    nucleus = probabilities.masked_fill(_cut_off(probabilities, top_p, top_k), 0.0)
     nucleus = nucleus / nucleus.sum(dim=-1, keepdim=True)
     places_N1 = torch.searchsorted(nucleus.cumsum(dim=-1), uniforms_N[:, None], right=True)
     last_N1 = (nucleus > 0).sum(dim=-1, keepdim=True) - 1
     places_N1 = torch.minimum(places_N1, last_N1).clamp_(min=0)
-    shares_NV = probabilities if tempered else nucleus
+    shares_NV = nucleus if confidence == "nucleus" else probabilities
+    if confidence == "plain":
+        shares_NV = logits_NV.softmax(dim=-1).gather(-1, tokens)
     others_N = shares_NV.scatter(-1, places_N1, 0.0).sum(dim=-1)
     doubts_N = others_N / shares_NV.gather(-1, places_N1).squeeze(-1)
     others_NV = shares_NV[:, 1:] / shares_NV[:, :1]
     return tokens.gather(-1, places_N1).squeeze(-1), doubts_N, Spread(others_NV, others_NV.sum(dim=-1))
+
+
+def _cut_off(probabilities_NV: Tensor, top_p: float, top_k: int | None) -> Tensor:
+    """Which of the probabilities, given in falling order, no draw may come from."""
+    cut_NV = probabilities_NV.cumsum(dim=-1) - probabilities_NV > top_p
+    if top_k is not None and top_k < probabilities_NV.shape[-1]:
+        cut_NV |= probabilities_NV < probabilities_NV[:, top_k - 1, None]
+    return cut_NV
+
+
+def filtered(logits_NV: Tensor, top_p: float, top_k: int | None) -> Tensor:
+    """The logits without those tokens that no draw may come from."""
+    probabilities_NV, tokens_NV = logits_NV.softmax(dim=-1).sort(dim=-1, descending=True, stable=True)
+    cut_NV = _cut_off(probabilities_NV, top_p, top_k)
+    return logits_NV.masked_fill(cut_NV.scatter(-1, tokens_NV, cut_NV), -torch.inf)
+
+
+def held_back(
+    logits_NV: Tensor, tokens_N: Tensor, doubts_N: Tensor, spread: Spread, last: Sequence[int]
+) -> tuple[Tensor, Spread]:
+    """Doubts and spread among all tokens but those of `last`; where such a token is predicted, nothing is sure of it."""
+    last_L = torch.tensor(last, device=logits_NV.device)
+    others_NV = logits_NV.index_fill(-1, last_L, -torch.inf)
+    own_N1 = others_NV.gather(-1, tokens_N[:, None])
+    weights_NV = (others_NV - own_N1).exp().scatter(-1, tokens_N[:, None], 0.0)
+    doubts_N = torch.where(torch.isin(tokens_N, last_L), torch.inf, weights_NV.sum(dim=-1))
+    return doubts_N, Spread(spread.others_NV, doubts_N)
 
 
 def packed_predictions(
@@ -155,24 +216,42 @@ def packed_predictions(
     temperature: float,
     top_p: float,
     score: ScoreName = "confidence",
-    tempered: bool = False,
+    *,
+    top_k: int | None = None,
+    confidence: ConfidenceName = "nucleus",
+    filters_greedy: bool = False,
+    never: Sequence[int] = (),
+    last: Sequence[int] = (),
 ) -> Tensor:
     """Predictions as one fp32 tensor, so that one copy brings them to the host: token ids, doubts, parts of a score.
 
-    Token ids below 2**24 are exact in fp32. MASK is no candidate: its logit is minus infinity.
+    Token ids below 2**24 are exact in fp32. MASK is no candidate, and no token of `never` is: their logits are minus
+    infinity. Tokens of `last` are candidates of which nothing is sure.
     """
-    if mask_token is not None:
-        logits_NV[:, mask_token] = -torch.inf
+    for token in (*(() if mask_token is None else (mask_token,)), *never):
+        logits_NV[:, token] = -torch.inf
     if temperature == 0:
-        return _greedy(logits_NV, score)
+        kept_NV = filtered(logits_NV, top_p, top_k) if filters_greedy else logits_NV
+        return _greedy(kept_NV, score, last)
     uniforms_N = torch.tensor(uniforms, dtype=torch.float32).to(logits_NV.device, non_blocking=True)
-    packed = _rows(*drawn(logits_NV, uniforms_N.clamp(min=0), temperature, top_p, tempered), score)
-    return torch.where(uniforms_N < 0, _greedy(logits_NV, score), packed) if GREEDY in uniforms else packed
+    tokens_N, doubts_N, spread = drawn(
+        logits_NV, uniforms_N.clamp(min=0), temperature, top_p, top_k, confidence
+    )
+    if last:
+        doubts_N, spread = held_back(logits_NV, tokens_N, doubts_N, spread, last)
+    packed = _rows(tokens_N, doubts_N, spread, score)
+    return (
+        torch.where(uniforms_N < 0, _greedy(logits_NV, score, ()), packed) if GREEDY in uniforms else packed
+    )
 
 
-def _greedy(logits_NV: Tensor, score: ScoreName) -> Tensor:
+def _greedy(logits_NV: Tensor, score: ScoreName, last: Sequence[int]) -> Tensor:
+    kept_NV = logits_NV.clone() if last else logits_NV
     tokens_N, spread = most_likely(logits_NV)
-    return _rows(tokens_N, spread.doubts_N, spread, score)
+    doubts_N = spread.doubts_N
+    if last:
+        doubts_N, spread = held_back(kept_NV, tokens_N, doubts_N, spread, last)
+    return _rows(tokens_N, doubts_N, spread, score)
 
 
 def _rows(tokens_N: Tensor, doubts_N: Tensor, spread: Spread, score: ScoreName) -> Tensor:

@@ -12,7 +12,7 @@ from unmask.cost import Work
 from unmask.engine.ages import covers, layer_ages, offset_bits, refreshed
 from unmask.engine.policy import Full, Policy, StepView
 from unmask.engine.sequence import SequenceState
-from unmask.engine.step_plan import FULL, Kind, Op, StepPlan, Unit, features, spans
+from unmask.engine.step_plan import DENOISING, FULL, Kind, Op, StepPlan, Unit, features, spans
 from unmask.errors import UnmaskError
 
 STAIRCASE_BELOW = 16
@@ -32,6 +32,8 @@ class Piece:
     always: int
     """How many of them run through every layer whatever the probe says."""
     reads: list[int]
+    opens: bool = False
+    """Whether what it predicts is written without asking a rule (see `SequenceState.opens`)."""
 
     @property
     def is_last(self) -> bool:
@@ -54,11 +56,11 @@ def next_piece(sequence: SequenceState, policy: Policy, layers: int) -> Piece:
     positions: Sequence[int] = sequence.positions(kind)
     reads = sequence.read_positions(kind)
     if plan is FULL:
-        return Piece(sequence, kind, plan, positions, len(positions), reads)
+        return Piece(sequence, kind, plan, positions, len(positions), reads, sequence.opens)
     always = len(positions)
     if plan.rows is not None:
         positions, always = _chosen_positions(sequence, positions, reads, plan)
-    piece = Piece(sequence, kind, plan, positions, always, reads)
+    piece = Piece(sequence, kind, plan, positions, always, reads, sequence.opens)
     _check(piece, layers)
     return piece
 
@@ -121,6 +123,12 @@ def work_of(piece: Piece, layers: int) -> Work:
     )
 
 
+def count_work(piece: Piece, layers: int) -> None:
+    """Add a forward to the sequence's ledger: once for each of its slots, since guidance takes every step twice."""
+    for _ in range(piece.sequence.settings.slots):
+        piece.sequence.ledger.add(work_of(piece, layers))
+
+
 def prompt_work(positions: range, block_size: int, reads: int = 0) -> Work:
     """What feeding some positions of a prompt costs; they are whole blocks."""
     pairs = sum(len(part) * part.stop for part in prompt_parts(positions, block_size))
@@ -140,7 +148,7 @@ def prompt_parts(positions: range, block_size: int) -> list[range]:
 def remember(piece: Piece) -> None:
     """Note what a denoising forward left behind, for which offsets; a full plan remembers nothing."""
     sequence, plan = piece.sequence, piece.plan
-    if piece.kind not in (Kind.BLOCK, Kind.SUB) or plan is FULL:
+    if piece.kind not in DENOISING or plan is FULL:
         return
     offsets = offset_bits(piece.positions[: piece.always], sequence.start)
     for feature in features(plan, Op.REFRESH):

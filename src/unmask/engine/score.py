@@ -21,7 +21,7 @@ from unmask.engine.scoring import (
 from unmask.engine.sequence import BlockSettings, SequenceState, room_for
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec
-from unmask.spec.family import EstimatorName
+from unmask.spec.family import CacheName, EstimatorName
 from unmask.spec.recipe import OrderName
 
 if TYPE_CHECKING:
@@ -119,10 +119,14 @@ def _decode(
 def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> BlockSettings:
     """Whole blocks compete at once where an estimator looks at a block as one."""
     spec = engine.config.decoded(spec)
-    size = spec.block_size
+    size, family = spec.block_size, engine.config.family
     sub_block = spec.sub_block_size if estimator == "chain" else size
-    cache = spec.block_cache or estimator == "canvas"
-    return BlockSettings(size, sub_block, cache, engine.mask_token, frozenset(), engine.config.family)
+    cache: CacheName = spec.cache if estimator == "chain" or not family.canvas else "none"
+    if estimator == "canvas":
+        cache = "dual"
+    return BlockSettings(
+        size, sub_block, cache, engine.mask_token, frozenset(), family, spec.refresh_every, spec.guidance
+    )
 
 
 def _target(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Target:

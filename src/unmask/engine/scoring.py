@@ -24,7 +24,7 @@ from torch import Tensor
 from unmask.engine.sampling import Predictions, most_likely
 from unmask.engine.schedule import Piece
 from unmask.engine.sequence import SequenceState
-from unmask.engine.step_plan import Kind
+from unmask.engine.step_plan import DENOISING
 from unmask.engine.unmasking import Writes
 
 
@@ -89,6 +89,7 @@ class TargetReader:
     mask_token: int | None
     mask_may_win: bool
     """True leaves MASK among the predictions, as the published evaluation does."""
+    sees_the_best = True
 
     def read(self, logits_NV: Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
         """Predictions with the log probabilities that the targets ask for."""
@@ -161,7 +162,7 @@ class ScoringWriter:
         sequence, group = piece.sequence, self.groups[piece.sequence]
         if not sequence.settings.family.has_mask:
             return (), self._read_along(piece, predictions)
-        if piece.kind in (Kind.BLOCK, Kind.SUB) and group.shown:
+        if piece.kind in DENOISING and group.shown:
             show(sequence, group.shown)
             group.shown = {}
             return (), ()
@@ -207,7 +208,7 @@ class ScoringWriter:
     def _score(self, target: Target, piece: Piece, predictions: Predictions) -> tuple[tuple[int, int], ...]:
         """Count what this step reveals of a target; return the positions and tokens."""
         chosen = [0]
-        if piece.kind in (Kind.BLOCK, Kind.SUB):
+        if piece.kind in DENOISING:
             chosen = self.estimator.revealed(target, piece.reads, predictions)
         positions = [piece.reads[index] for index in chosen]
         tokens = [self._count(target, piece.reads[index], index, predictions) for index in chosen]

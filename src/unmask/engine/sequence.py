@@ -1,7 +1,7 @@
 """The state of one sequence: which positions are known, and which forward comes next.
 
-Knows blocks, sub-blocks, the block cache and stopping, on plain Python integers. It does not know about
-tensors, batches or policies.
+Knows blocks, sub-blocks, caches and stopping, on plain Python integers. It does not know about tensors, batches or
+policies. A canvas, on which prompt and answer see each other, is one block whose sub-blocks begin behind the prompt.
 """
 
 import sys
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from unmask.cost import Ledger, Sharing
 from unmask.engine.ages import Refreshes
 from unmask.engine.step_plan import Feature, Kind
-from unmask.spec.family import FAST_DLLM_V2, Family
+from unmask.spec.family import FAST_DLLM_V2, CacheName, Family
 
 NO_TOKEN = -1
 """Stands for an unknown position where there is no mask token; it is never fed."""
@@ -22,13 +22,27 @@ NO_TOKEN = -1
 class BlockSettings:
     """What all sequences of a decoding share."""
 
-    block_size: int
-    sub_block_size: int
-    block_cache: bool
+    block_size: int | None
+    """None: prompt and answer are one block."""
+    sub_block_size: int | None
+    """None: the answer is one sub-block."""
+    cache: CacheName
     mask_token: int | None
     """What unknown positions are fed as; None where they never are."""
     stop_tokens: frozenset[int]
     family: Family = FAST_DLLM_V2
+    refresh_every: int | None = None
+    guidance: float = 0.0
+
+    @property
+    def guided(self) -> bool:
+        """Whether every step is also taken without the prompt, in a second slot."""
+        return self.guidance > 0
+
+    @property
+    def slots(self) -> int:
+        """Slots that one sequence fills."""
+        return 2 if self.guided else 1
 
 
 class SequenceState:
@@ -58,12 +72,18 @@ class SequenceState:
         self.ledger = Ledger(layers)
         self.sharing = Sharing()
         self.slot = -1
+        self.shadow = -1
+        """The slot of the same sequence without its prompt, where there is guidance."""
         self.finish_reason: str | None = None
-        self.block_size = settings.block_size
+        canvas = settings.block_size is None
+        self.block_size = settings.block_size or self.end
+        self.sub_block_size = settings.sub_block_size or self.end
         self.capacity = -(-self.end // self.block_size) * self.block_size
         """Positions whose keys it may write: its blocks, whole."""
-        self.start = len(prompt) // self.block_size * self.block_size
+        self.start = 0 if canvas else len(prompt) // self.block_size * self.block_size
         """First position of the current block; everything before it is in the cache once prefilled."""
+        self.anchor = len(prompt) if canvas else self.start
+        """Where the first sub-block of the block begins."""
         self.needs_prefill = self.start > 0
         self.prefilled = 0
         """How much of it was fed by prefills."""
@@ -77,6 +97,8 @@ class SequenceState:
         """Full-block steps among them."""
         self.rule_steps = 0
         """Steps of this sub-block as an unmasking rule counts them, idle ones included."""
+        self.cached_steps = 0
+        """Steps since the last full-block step."""
         self.changed: set[int] = set()
         """Positions of the block whose token is newer than its keys."""
         self.remembered: dict[Feature, Refreshes] = {}
@@ -107,14 +129,26 @@ class SequenceState:
             return Kind.PREFILL
         if self.known_until >= self.stop:
             return Kind.COMMIT
+        cache, interval = self.settings.cache, self.settings.refresh_every
+        if cache == "none" or not self.rule_steps or self.cached_steps + 1 == interval:
+            return Kind.BLOCK
         # The row that predicts a sub-block's first position may lie before it, where only a block forward feeds it.
-        fed = self.sub_block if self.settings.block_cache and self.rule_steps else range(0)
-        return Kind.SUB if self.source(self.known_until) in fed else Kind.BLOCK
+        if self.source(self.known_until) not in self.sub_block:
+            return Kind.BLOCK
+        return Kind.SUB if cache == "dual" else Kind.TAIL
+
+    @property
+    def opens(self) -> bool:
+        """Whether the next step only makes ready a sub-block's cache, and writes its first position."""
+        settings = self.settings
+        return settings.family.refresh_writes_first and settings.cache != "none" and not self.rule_steps
 
     def positions(self, kind: Kind) -> range:
         """The positions that a forward of this kind feeds (a prefill is fed block by block)."""
         if kind is Kind.SUB:
             return self.sub_block
+        if kind is Kind.TAIL:
+            return range(self.sub_block.start, self.stop)
         return range(self.start) if kind is Kind.PREFILL else range(self.start, self.stop)
 
     def masked(self, positions: Sequence[int]) -> list[int]:
@@ -135,6 +169,8 @@ class SequenceState:
             first = min(position, self.reads_from) if kind is Kind.PREFILL else position
             return list(range(first, position + 1))
         sub_block = self.sub_block
+        if self.opens:
+            return [sub_block.start]
         return self.masked(range(sub_block.start, min(sub_block.stop, self.reads_until)))
 
     def fed(self, kind: Kind, renewed: Sequence[int]) -> None:
@@ -148,6 +184,7 @@ class SequenceState:
             self.step += 1
             self.total_steps += 1
             self.block_steps += kind is Kind.BLOCK
+            self.cached_steps = 0 if kind is Kind.BLOCK else self.cached_steps + 1
             self.rule_steps += 1
             self.changed.difference_update(renewed)
 
@@ -178,7 +215,7 @@ class SequenceState:
         """Let a prompt of blocks of one go on; all of these tokens are predicted, too, unless a prefill has done it."""
         self.reads_from = self.start if self.needs_prefill else self.start + 1
         self.tokens[self.start :] = [*tokens, self.unknown]
-        self.start = self.known_until = self.start + len(tokens)
+        self.start = self.anchor = self.known_until = self.start + len(tokens)
         self.needs_prefill = True
         self._open_sub_block()
 
@@ -197,7 +234,7 @@ class SequenceState:
         return self.tokens[self.prompt_length : self.known_until]
 
     def _open_next_block(self) -> None:
-        self.start = self.stop
+        self.start = self.anchor = self.stop
         self.tokens += [self.unknown] * self.block_size
         self.blocks_done += 1
         self.step = 0
@@ -209,9 +246,9 @@ class SequenceState:
         self._open_sub_block()
 
     def _open_sub_block(self) -> None:
-        size = self.settings.sub_block_size
-        first = self.start + (self.known_until - self.start) // size * size
-        self.sub_block = range(first, first + size)
+        size, anchor = self.sub_block_size, self.anchor
+        first = anchor + (self.known_until - anchor) // size * size
+        self.sub_block = range(first, min(first + size, self.stop))
         self.rule_steps = 0
 
 

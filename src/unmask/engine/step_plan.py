@@ -6,7 +6,7 @@ from functools import lru_cache
 
 
 class Kind(Enum):
-    """The four kinds of forward; all are the same function called with other rows."""
+    """The kinds of forward; all are the same function called with other rows."""
 
     PREFILL = "prefill"
     """Whole blocks of the prompt, once."""
@@ -14,8 +14,14 @@ class Kind(Enum):
     """A denoising step that feeds the whole current block."""
     SUB = "sub"
     """A denoising step that feeds the current sub-block only."""
+    TAIL = "tail"
+    """A denoising step that feeds the current sub-block and all of the block behind it."""
     COMMIT = "commit"
     """The finished block; its last row predicts the first token of the next one."""
+
+
+DENOISING = (Kind.BLOCK, Kind.SUB, Kind.TAIL)
+"""The steps that predict masked positions."""
 
 
 class Op(Enum):

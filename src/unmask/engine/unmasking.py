@@ -4,15 +4,19 @@ Knows predictions and the state of one sequence. It does not know tensors, slots
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from unmask.engine.rules import Rule, RuleView, make_rule
-from unmask.engine.sampling import Predictions
+from unmask.engine.sampling import Predictions, uniform
 from unmask.engine.schedule import Piece
 from unmask.engine.sequence import SequenceState
-from unmask.engine.step_plan import Kind
+from unmask.engine.step_plan import DENOISING
 from unmask.errors import UnmaskError
+from unmask.spec.family import FAST_DLLM_V2, Family
 from unmask.spec.rule import MOST_STEPS, ScoreName
+
+LOTS = 0x5DEECE66D
 
 Writes = Sequence[tuple[int, int, float]]
 """Position, token and confidence of everything that becomes known."""
@@ -42,7 +46,7 @@ class Predicted:
         tokens, confidences = predictions.tokens, predictions.confidences
         scores, size = predictions.scores or confidences, len(sequence.sub_block)
         for _ in range(MOST_STEPS):
-            view = RuleView(sequence.rule_steps - 1, size, scores)
+            view = RuleView(sequence.rule_steps - 1, size, scores, partial(_lot, sequence, positions))
             if chosen := self.rule.choose(view):
                 return [(positions[index], tokens[index], confidences[index]) for index in chosen]
             sequence.rule_steps += 1
@@ -83,19 +87,29 @@ class ForcedTokens:
         return self.denoised(sequence, [position], predictions)
 
 
-def decider_of(rule: Any) -> Decider:
+def _lot(sequence: SequenceState, positions: Sequence[int], place: int) -> float:
+    """The lot of one masked position at a rule's step; other numbers than those that tokens are drawn by."""
+    return uniform(sequence.seed ^ LOTS, positions[place], sequence.rule_steps)
+
+
+def decider_of(rule: Any, family: Family = FAST_DLLM_V2) -> Decider:
     """What decides by a rule, however the rule is given: a spec, a mapping, an object, or a decider itself."""
     if callable(getattr(rule, "denoised", None)):
         decider: Decider = rule
         return decider
-    return Predicted(make_rule(rule))
+    return Predicted(make_rule(rule, family))
 
 
 class UnmaskingWriter:
     """The writer of a generation: asks what to write, writes it, and lets the sequence settle."""
 
-    def __init__(self, rule: Any, on_settled: Callable[[SequenceState], None] | None = None) -> None:
-        self.decider = decider_of(rule)
+    def __init__(
+        self,
+        rule: Any,
+        on_settled: Callable[[SequenceState], None] | None = None,
+        family: Family = FAST_DLLM_V2,
+    ) -> None:
+        self.decider = decider_of(rule, family)
         self.score: ScoreName = getattr(self.decider, "score", "confidence")
         """What it needs of predictions beside tokens and confidences."""
         self.on_settled = on_settled
@@ -108,7 +122,7 @@ class UnmaskingWriter:
     def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
         """Write what becomes known."""
         sequence = piece.sequence
-        if piece.kind in (Kind.BLOCK, Kind.SUB):
+        if piece.kind in DENOISING and not piece.opens:
             writes = self.decider.denoised(sequence, piece.reads, predictions)
         else:
             writes = self.decider.committed(sequence, piece.reads[0], predictions) if piece.reads else ()

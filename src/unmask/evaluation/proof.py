@@ -96,10 +96,11 @@ class Proof:
             return f"{self.policy.dead}: this is the baseline under another name"
         if said:
             return said[0]
-        block, sub = total.kinds["block"].forwards, total.kinds["sub"].forwards
-        if not block + sub:
+        block, sub, tail = (total.kinds[kind].forwards for kind in ("block", "sub", "tail"))
+        if not block + sub + tail:
             return NO_STEPS
-        return f"none of the {block} block and {sub} sub-block steps had an earlier step that the policy may reuse"
+        tails = f", {tail} tail" if tail else ""
+        return f"none of the {block} block{tails} and {sub} sub-block steps had an earlier step that the policy may reuse"
 
 
 def shared_work(sharing: Sharing, shape: ModelShape) -> SharedWork:

@@ -17,7 +17,7 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.model.config import ModelConfig, read_config, read_json
 from unmask.model.network import LAYER
-from unmask.model.token_files import tokenizer_file
+from unmask.model.token_files import stop_tokens_of, tokenizer_file
 from unmask.reading import is_inside, open_plain
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             )
         tensors |= _read_header(file)
     _check(config, tensors, folder)
+    config = msgspec.structs.replace(config, stop_tokens=stop_tokens_of(config, folder))
     return Checkpoint(folder, config, tensors)
 
 

@@ -4,6 +4,7 @@ Knows which architectures the transformer can run and what each field means; it 
 a checkpoint comes from, nor its weights.
 """
 
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -136,9 +137,10 @@ def read_config(folder: Path) -> ModelConfig:
 def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -> ModelConfig:
     """Make a ModelConfig of the two files' contents; `source` names the file in errors."""
     network, family = _architecture(raw, source)
-    heads = _positive(raw, "num_attention_heads", source)
-    hidden = _positive(raw, "hidden_size", source)
-    kv_heads = _optional(raw, "num_key_value_heads", source) or heads
+    names = {ours: theirs for ours, theirs in network.fields.items() if raw.get(theirs) is not None}
+    heads = _positive(raw, "num_attention_heads", source, names)
+    hidden = _positive(raw, "hidden_size", source, names)
+    kv_heads = _optional(raw, "num_key_value_heads", source, names) or heads
     head_dim = _optional(raw, "head_dim", source) or hidden // heads
     own_head_dim = raw.get("head_dim") is not None
     if heads % kv_heads or head_dim % 2 or (hidden % heads and not own_head_dim):
@@ -147,16 +149,16 @@ def parse_config(raw: dict[str, Any], generation: dict[str, Any], source: str) -
         )
     return ModelConfig(
         hidden_size=hidden,
-        intermediate_size=_positive(raw, "intermediate_size", source),
-        num_layers=_positive(raw, "num_hidden_layers", source),
+        intermediate_size=_positive(raw, "intermediate_size", source, names),
+        num_layers=_positive(raw, "num_hidden_layers", source, names),
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        vocab_size=_positive(raw, "vocab_size", source),
-        rms_norm_eps=_number(raw, "rms_norm_eps", 1e-6, source),
+        vocab_size=_positive(raw, "vocab_size", source, names),
+        rms_norm_eps=_number(raw, "rms_norm_eps", network.norm_eps, source),
         rope_theta=_rope_theta(raw, source),
-        max_positions=_positive(raw, "max_position_embeddings", source),
-        tied_head=_flag(raw, "tie_word_embeddings", source),
+        max_positions=_positive(raw, "max_position_embeddings", source, names),
+        tied_head=_flag(raw, names.get("tie_word_embeddings", "tie_word_embeddings"), source),
         network=network,
         family=family,
         block_size=(family.block_field and _optional(raw, family.block_field, source)) or family.block_size,
@@ -203,15 +205,19 @@ def _architecture(raw: dict[str, Any], source: str) -> tuple[Network, Family]:
                 f"{source}: {field} is {shown(raw[field])}, which cannot be run; {network.title} checkpoints run "
                 f"with {shown(value)} only."
             )
+    if network.bias_field is not None:
+        network = msgspec.structs.replace(network, qkv_bias=_flag(raw, network.bias_field, source))
     return network, family
 
 
-def _positive(raw: dict[str, Any], field: str, source: str) -> int:
-    value = raw.get(field)
+def _positive(raw: dict[str, Any], field: str, source: str, names: Mapping[str, str] = {}) -> int:
+    """A field's value; `names` says what the file calls it."""
+    called = names.get(field, field)
+    value = raw.get(called)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UnmaskError(f"{source}: {field} is {shown(value)}; a positive integer is needed.")
+        raise UnmaskError(f"{source}: {called} is {shown(value)}; a positive integer is needed.")
     if value > MOST.get(field, value):
-        raise UnmaskError(f"{source}: {field} is {shown(value)}; this engine takes {MOST[field]} at most.")
+        raise UnmaskError(f"{source}: {called} is {shown(value)}; this engine takes {MOST[field]} at most.")
     return value
 
 
@@ -238,8 +244,9 @@ def _word(raw: dict[str, Any], field: str, source: str) -> str | None:
     return value
 
 
-def _optional(raw: dict[str, Any], field: str, source: str) -> int | None:
-    return None if raw.get(field) is None else _positive(raw, field, source)
+def _optional(raw: dict[str, Any], field: str, source: str, names: Mapping[str, str] = {}) -> int | None:
+    missing = raw.get(names.get(field, field)) is None
+    return None if missing else _positive(raw, field, source, names)
 
 
 def _rope_theta(raw: dict[str, Any], source: str) -> float:

@@ -49,6 +49,34 @@ HF_NAMES: dict[Part, str] = {
     "up": f"model.layers.{LAYER}.mlp.up_proj.weight",
     "down": f"model.layers.{LAYER}.mlp.down_proj.weight",
 }
+BLOCK = f"model.transformer.blocks.{LAYER}"
+LLADA_NAMES: dict[Part, str] = {
+    "embedding": "model.transformer.wte.weight",
+    "norm": "model.transformer.ln_f.weight",
+    "head": "model.transformer.ff_out.weight",
+    "attention_norm": f"{BLOCK}.attn_norm.weight",
+    "query": f"{BLOCK}.q_proj.weight",
+    "key": f"{BLOCK}.k_proj.weight",
+    "value": f"{BLOCK}.v_proj.weight",
+    "query_bias": f"{BLOCK}.q_proj.bias",
+    "key_bias": f"{BLOCK}.k_proj.bias",
+    "value_bias": f"{BLOCK}.v_proj.bias",
+    "attention_out": f"{BLOCK}.attn_out.weight",
+    "mlp_norm": f"{BLOCK}.ff_norm.weight",
+    "gate": f"{BLOCK}.ff_proj.weight",
+    "up": f"{BLOCK}.up_proj.weight",
+    "down": f"{BLOCK}.ff_out.weight",
+}
+LLADA_FIELDS = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "mlp_hidden_size",
+    "max_position_embeddings": "max_sequence_length",
+    "vocab_size": "embedding_size",
+    "tie_word_embeddings": "weight_tying",
+}
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +90,12 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[Part, str]
     required: Mapping[str, Any]
     """Fields of config.json and the only values that can be run; a field may be missing or null."""
+    fields: Mapping[str, str] = {}
+    """What config.json calls its fields, where that is not what most architectures call them."""
+    bias_field: str | None = None
+    """The field of config.json that says whether queries, keys and values have a bias; None: `qkv_bias` does."""
+    norm_eps: float = 1e-6
+    """What norms add to a mean square where config.json does not say it."""
 
 
 QWEN2 = Network(
@@ -81,5 +115,33 @@ LLAMA = Network(
     names=HF_NAMES,
     required={"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rope_interleaved": False},
 )
-NETWORKS = {"Fast_dLLM_Qwen": QWEN2, "llama": LLAMA, "qwen2": QWEN2, "qwen3": QWEN3, "sdar": QWEN3}
+LLADA = Network(
+    title="LLaDA",
+    names=LLADA_NAMES,
+    required={
+        "activation_type": "silu",
+        "alibi": False,
+        "attention_layer_norm": False,
+        "block_group_size": 1,
+        "block_type": "llama",
+        "include_bias": False,
+        "input_emb_norm": False,
+        "layer_norm_type": "rms",
+        "multi_query_attention": False,
+        "rope": True,
+        "scale_logits": False,
+    },
+    fields=LLADA_FIELDS,
+    bias_field="include_qkv_bias",
+    norm_eps=1e-5,
+)
+NETWORKS = {
+    "Dream": QWEN2,
+    "Fast_dLLM_Qwen": QWEN2,
+    "llada": LLADA,
+    "llama": LLAMA,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "sdar": QWEN3,
+}
 """The `model_type` of a config.json and the network it stands for."""

@@ -38,6 +38,8 @@ KIND = "numpy-randomstate-v1"
 KINDS = {
     KIND: Scales(heads=1.5, head_norms=(1.0, 0.1), tied=False),
     "numpy-randomstate-sdar-v1": Scales(heads=1.0, head_norms=(1.6, 0.2), tied=True),
+    "numpy-randomstate-llada-v1": Scales(heads=1.5, head_norms=(1.0, 0.1), tied=False),
+    "numpy-randomstate-dream-v1": Scales(heads=1.5, head_norms=(1.0, 0.1), tied=False),
 }
 
 
@@ -55,6 +57,8 @@ def draw_weights(recipe: dict[str, Any]) -> Weights:
     for name in sorted(shapes):
         values = stream.standard_normal(shapes[name])
         scaled = _scaled(places[name][0], values, scales, recipe["logit_scale"], config)
+        if places[name][0] == "embedding":
+            scaled = scaled * recipe.get("embed_scale", 1.0)
         weights[name] = scaled.astype(np.float32)
     return weights
 

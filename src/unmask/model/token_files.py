@@ -4,7 +4,7 @@ Reads JSON only and builds no tokenizer, so that the mask id of a checkpoint is 
 know how text becomes ids.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,11 +91,24 @@ def read_token_files(folder: Path) -> TokenFiles:
 def find_mask_token(folder: Path) -> int | None:
     """Return the mask token's id from the folder's JSON files, or None if they know of no mask token."""
     files = read_token_files(folder)
+    return next(iter(_ids_of(files, files.mask_texts, folder)), None)
+
+
+def _ids_of(files: TokenFiles, texts: Sequence[str], folder: Path) -> list[int]:
+    """The ids of those of some tokens that there are."""
     known = {entry.text: entry.id for entry in (*files.listed, *files.described)}
-    if files.mask_texts[0] not in known:
+    if texts[0] not in known:
         # Several megabytes that most checkpoints spare us.
         known = dict(_stored_tokens(folder / TOKENIZER_FILE)) | known
-    return next((known[text] for text in files.mask_texts if text in known), None)
+    return [known[text] for text in texts if text in known]
+
+
+def stop_tokens_of(config: ModelConfig, folder: Path) -> tuple[int, ...]:
+    """The tokens that end an answer: those that config files name, and those that the family adds."""
+    texts = config.family.end_texts
+    added = _ids_of(read_token_files(folder), texts, folder) if texts else []
+    known = [token for token in added if token < config.vocab_size]
+    return tuple(dict.fromkeys((*config.stop_tokens, *known)))
 
 
 def token_text(value: Any) -> str | None:

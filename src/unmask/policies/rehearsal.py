@@ -9,10 +9,10 @@ from itertools import cycle
 
 from unmask.cost import Ledger
 from unmask.engine.policy import Policy
-from unmask.engine.schedule import Piece, keys_written, measures_drift, next_piece, remember, work_of
+from unmask.engine.schedule import Piece, count_work, keys_written, measures_drift, next_piece, remember
 from unmask.engine.sequence import BlockSettings, SequenceState
-from unmask.engine.step_plan import FULL, Kind
-from unmask.spec.family import FAST_DLLM_V2, Family
+from unmask.engine.step_plan import DENOISING, FULL, Kind
+from unmask.spec.family import FAST_DLLM_V2, CacheName, Family
 
 MASK, TOKEN = -1, 0
 
@@ -23,9 +23,12 @@ class Script:
 
     prompt_tokens: int = 128
     new_tokens: int = 256
-    block_size: int = 32
-    sub_block_size: int = 8
-    block_cache: bool = True
+    block_size: int | None = 32
+    """None: prompt and answer are one block."""
+    sub_block_size: int | None = 8
+    cache: CacheName = "dual"
+    refresh_every: int | None = None
+    guidance: float = 0.0
     unmasked: tuple[int, ...] = (3, 3, 2, 2, 2, 2, 2)
     """How many positions each denoising step unmasks, in order and then from the start again.
 
@@ -44,7 +47,14 @@ class Script:
 def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
     """Walk a policy through the script and return the work it would do."""
     settings = BlockSettings(
-        script.block_size, script.sub_block_size, script.block_cache, MASK, frozenset(), script.family
+        script.block_size,
+        script.sub_block_size,
+        script.cache,
+        MASK,
+        frozenset(),
+        script.family,
+        script.refresh_every,
+        script.guidance,
     )
     sequence = SequenceState(0, [TOKEN] * script.prompt_tokens, script.new_tokens, settings, layers)
     steps = cycle(zip(script.unmasked, cycle(script.leftmost or (True,)), strict=False))
@@ -60,13 +70,13 @@ def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
             )
         else:
             piece = next_piece(sequence, policy, layers)
-        sequence.ledger.add(work_of(piece, layers))
+        count_work(piece, layers)
         if measures_drift(piece):
             sequence.drift = (0.0,) * layers
         remember(piece)
         sequence.fed(piece.kind, keys_written(piece))
         positions = piece.reads
-        if piece.kind in (Kind.BLOCK, Kind.SUB):
+        if piece.kind in DENOISING and not piece.opens:
             count, leftmost = next(steps)
             positions = positions[:count] if leftmost else positions[-count:]
         for position in positions:

@@ -8,16 +8,17 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.spec.build import within
-from unmask.spec.family import Family
+from unmask.spec.family import CacheName, EndOfText, Family
 from unmask.spec.rule import AnyRuleSpec, ThresholdSpec, check_threshold
 
 MOST_TOKENS, LARGEST_BLOCK, LARGEST_SEED, MOST_STOPS = 1_000_000, 4096, (1 << 63) - 1, 1000
+MOST_GUIDANCE = 1000
 
 
 class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the decoder. None stands for what the family of the checkpoint, or the checkpoint itself, says."""
 
-    later: ClassVar[tuple[str, ...]] = ("rule",)
+    later: ClassVar[tuple[str, ...]] = ("rule", "refresh_every", "top_k", "guidance", "end_of_text")
     """Settings that came after version 0.2: at their default they stay out of identities, so that ids stay."""
 
     max_new_tokens: int = 512
@@ -35,17 +36,31 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     block_size: int | None = None
     """Positions of a block."""
 
-    block_cache: bool | None = None
-    """Whether later steps of a sub-block feed that sub-block only, on the keys of the last full-block step."""
+    cache: CacheName | None = None
+    """What later steps of a sub-block feed, on the keys of its last full-block step: `none` feeds the whole block,
+    `prefix` the sub-block and what follows it, `dual` the sub-block only."""
+
+    refresh_every: int | None = None
+    """With a cache: steps after which a sub-block takes a full-block step again."""
 
     temperature: float = 0.0
     """0 takes the most likely token of a position; above 0 the token is drawn."""
 
-    top_p: float = 0.95
-    """Share of probability mass that a draw may come from; without effect at temperature 0."""
+    top_p: float | None = None
+    """Share of probability mass that a draw may come from. Where a family says so it also acts at temperature 0."""
+
+    top_k: int | None = None
+    """Number of tokens that a draw may come from, the most likely ones; acts where `top_p` does."""
+
+    guidance: float = 0.0
+    """How strongly predictions are pushed away from those that the model makes without the prompt (published as
+    `cfg_scale`); every step then feeds its rows twice."""
+
+    end_of_text: EndOfText | None = None
+    """Holds back tokens that end a text: `never` predicts none, `last` takes any other prediction first."""
 
     seed: int = 0
-    """Seed of the draws; without effect at temperature 0."""
+    """Seed of all draws; without effect where nothing is drawn."""
 
     stop_tokens: tuple[int, ...] | None = None
     """Token ids that end an answer; None takes the checkpoint's."""
@@ -63,29 +78,28 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         within("sub_block_size", self.sub_block_size, 1, LARGEST_BLOCK)
         within("block_size", self.block_size, 1, LARGEST_BLOCK)
         within("seed", self.seed, 0, LARGEST_SEED)
+        within("refresh_every", self.refresh_every, 1, MOST_TOKENS)
+        within("top_k", self.top_k, 1, LARGEST_SEED)
+        within("guidance", self.guidance, 0, MOST_GUIDANCE)
         for token in self.stop_tokens or ():
             within("A stop token", token, 0, LARGEST_SEED)
         for name, stops in (("stop_tokens", self.stop_tokens or ()), ("stop_strings", self.stop_strings)):
             within(f"The number of {name}", len(stops), 0, MOST_STOPS)
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise UnmaskError(f"temperature is {self.temperature}; it must be 0 or a positive number.")
-        if not 0 < self.top_p <= 1:
+        if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UnmaskError(f"top_p is {self.top_p}; it must lie in (0, 1].")
         if "" in self.stop_strings:
             raise UnmaskError("A stop string is empty; leave it out or give at least one character.")
 
     def resolved(self, family: Family, checkpoint_block_size: int | None) -> "ResolvedSpec":
         """The same settings as an identity holds them: what is left to family and checkpoint is filled in."""
-        size = self._block_size_in(family, checkpoint_block_size)
-        sub_block_size = self.sub_block_size or family.sub_block_size or size
-        if size % sub_block_size:
+        cache = self._cache_in(family)
+        size, sub_block_size = self._sizes_in(family, checkpoint_block_size, cache)
+        if self.guidance and not family.canvas:
             raise UnmaskError(
-                f"The block size {size} is not a multiple of sub_block_size {sub_block_size}; "
-                "choose a sub-block that divides the block."
-            )
-        if self.block_cache and "dual" not in family.caches:
-            raise UnmaskError(
-                f"Models of the family {family.name} have no block cache; leave block_cache out."
+                f"Guidance needs a prompt that can be hidden in every step; models of the family {family.name} keep "
+                "its keys, so leave guidance out."
             )
         rule = self._rule_in(family)
         threshold = rule.threshold if isinstance(rule, ThresholdSpec) and rule.steps is None else None
@@ -95,9 +109,44 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             "rule": rule if threshold is None else None,
             "sub_block_size": sub_block_size,
             "block_size": size,
-            "block_cache": family.caches[0] == "dual" if self.block_cache is None else self.block_cache,
+            "cache": cache,
+            "top_p": family.top_p if self.top_p is None else self.top_p,
         }
         return ResolvedSpec(**values)
+
+    def _cache_in(self, family: Family) -> CacheName:
+        cache = self.cache or family.caches[0]
+        if cache not in family.caches:
+            raise UnmaskError(
+                f"Models of the family {family.name} cannot use the cache {cache}; they have {', '.join(family.caches)}."
+            )
+        if self.refresh_every is not None and cache == "none":
+            raise UnmaskError(
+                "refresh_every is an interval of a cache, but the cache is none; leave one out."
+            )
+        return cache
+
+    def _sizes_in(
+        self, family: Family, checkpoint_block_size: int | None, cache: CacheName
+    ) -> tuple[int | None, int | None]:
+        """Positions of a block (None: prompt and answer) and of a sub-block (None: the answer)."""
+        sub_block_size = self.sub_block_size or family.sub_block_size
+        if cache != "none":
+            sub_block_size = self.sub_block_size or family.cached_sub_block_size or sub_block_size
+        if family.canvas:
+            if self.block_size is not None:
+                raise UnmaskError(
+                    f"block_size is {self.block_size}, but prompt and answer are one block in models of the family "
+                    f"{family.name}; leave it out (what their publishers call a block is sub_block_size)."
+                )
+            return None, sub_block_size
+        size = self._block_size_in(family, checkpoint_block_size)
+        if size % (sub_block_size or size):
+            raise UnmaskError(
+                f"The block size {size} is not a multiple of sub_block_size {sub_block_size}; "
+                "choose a sub-block that divides the block."
+            )
+        return size, sub_block_size or size
 
     def _block_size_in(self, family: Family, checkpoint_block_size: int | None) -> int:
         if family.block_field is None and self.block_size not in (None, family.block_size):
@@ -125,14 +174,24 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ResolvedSpec(DecodeSpec, frozen=True, kw_only=True):
     """Decode settings that leave nothing to the checkpoint. A plain threshold is written short."""
 
-    sub_block_size: int
-    block_size: int
-    block_cache: bool
+    sub_block_size: int | None
+    """None: a sub-block is the whole answer."""
+    block_size: int | None
+    """None: a block is prompt and answer."""
+    cache: CacheName
+    top_p: float
 
     @property
     def unmasking(self) -> AnyRuleSpec:
         """The rule, written out."""
         return self.rule or ThresholdSpec(threshold=self.threshold or 1.0)
+
+
+def cache_of(decode: Mapping[str, Any]) -> CacheName | None:
+    """The cache of stored decode settings; version 0.1 had two of them and wrote block_cache."""
+    before: dict[Any, CacheName] = {True: "dual", False: "none"}
+    cache: CacheName | None = decode.get("cache")
+    return cache or before.get(decode.get("block_cache"))
 
 
 def joined(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,12 +100,15 @@ class FactorSpec(RuleSpec, frozen=True, kw_only=True, tag="factor"):
         within("factor", self.factor, 0, 1_000_000)
 
 
-class ShareSpec(RuleSpec, frozen=True, kw_only=True, tag="share"):
-    """Dream's schedule: of what is masked, each step writes the share that falling noise levels leave to it."""
+class RandomSpec(_Paced, frozen=True, kw_only=True, tag="random"):
+    """Positions drawn by lot, as many at every step."""
 
-    steps: int
-    """Steps of a sub-block; the last one writes all that is left."""
-    score: ScoreName = "entropy"
+
+class _Falling(RuleSpec, frozen=True, kw_only=True):
+    """A rule that writes the share which falling noise levels leave to a step."""
+
+    steps: int | None = None
+    """Steps of a sub-block; the last one writes all that is left. None: as many as the sub-block has positions."""
     eps: float = 1e-3
     """The noise level after the last step; it falls to it evenly from 1."""
 
@@ -114,6 +117,24 @@ class ShareSpec(RuleSpec, frozen=True, kw_only=True, tag="share"):
         within("steps", self.steps, 1, MOST_STEPS)
         if not 0 < self.eps < 1:
             raise UnmaskError(f"eps is {shown(self.eps)}; it must lie between 0 and 1.")
+
+
+class ShareSpec(_Falling, frozen=True, kw_only=True, tag="share"):
+    """Dream's schedule: of what is masked, each step writes the step's share, the best positions by a score."""
+
+    later: ClassVar[tuple[str, ...]] = ("temperature",)
+    score: ScoreName = "entropy"
+    temperature: float = 0.0
+    """Above 0 positions are drawn by lot, the better ones likelier (published as `alg_temp`)."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that mean nothing."""
+        super().__post_init__()
+        within("temperature", self.temperature, 0, 1_000_000)
+
+
+class OriginSpec(_Falling, frozen=True, kw_only=True, tag="origin"):
+    """Dream's first rule: each masked position is written by lot, with the step's share as its probability."""
 
 
 class OverdueSpec(RuleSpec, frozen=True, kw_only=True, tag="overdue"):
@@ -157,7 +178,9 @@ AnyRuleSpec = (
     | SequentialSpec
     | EntropyBoundSpec
     | FactorSpec
+    | RandomSpec
     | ShareSpec
+    | OriginSpec
     | OverdueSpec
     | CustomRuleSpec
 )

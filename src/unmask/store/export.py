@@ -320,7 +320,7 @@ def _model_args(result: AccuracyResult, experiment: str | None) -> dict[str, Any
     return {
         "model_path": result.model.checkpoint,
         **(spec or PolicySpec()).older_names,
-        "use_block_cache": decode.get("block_cache"),
+        "use_block_cache": cache_of(decode) != "none" if cache_of(decode) else None,
         "show_speed": True,
         "experiment_name": experiment,
         "threshold": decode.get("threshold"),
