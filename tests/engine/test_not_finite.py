@@ -130,7 +130,7 @@ def test_looking_for_a_broken_layer_leaves_the_decoding_as_it_was(monkeypatch: p
     looked: list[int] = []
 
     def answers() -> list[list[int]]:
-        settings = BlockSettings(32, 8, True, engine.mask_token, frozenset())
+        settings = BlockSettings(32, 8, "dual", engine.mask_token, frozenset())
         sequences = [
             SequenceState(index, [1, 2, 3, 4 + index], 60, settings, 2, seed=index) for index in range(3)
         ]

@@ -14,7 +14,7 @@ from unmask.engine.prefixes import Prefixes, shared
 from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.policies.registry import make_policy
 
-SETTINGS = BlockSettings(4, 2, True, 99, frozenset())
+SETTINGS = BlockSettings(4, 2, "dual", 99, frozenset())
 
 
 def row(tokens: list[int], slot: int = 0) -> SequenceState:

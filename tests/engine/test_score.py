@@ -84,7 +84,7 @@ class ChainSampler:
 def test_chain_agrees_with_the_frequencies_of_its_sampler() -> None:
     engine, prefix, draws = toy(), [0, 1, 2, 3, 4] * 6 + [1], 4000
     assert len(prefix) == 31, "one denoised column, one commit and one column of the next block"
-    settings = BlockSettings(32, 8, True, engine.mask_token, frozenset())
+    settings = BlockSettings(32, 8, "dual", engine.mask_token, frozenset())
     sequences = [SequenceState(seed, prefix, 3, settings, 3, seed=seed * 7919 + 1) for seed in range(draws)]
     for sequence in sequences:
         sequence.reads_until = sequence.end  # as where targets are scored

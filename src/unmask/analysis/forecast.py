@@ -117,7 +117,7 @@ def _steps_of(earlier: Sequence[IndexRecord], task: str, store: Store) -> StepCo
         if effect is not None:
             tokens += record.answers.tokens or 0
             block += effect.forwards.get("block", 0)
-            sub += effect.forwards.get("sub", 0)
+            sub += effect.forwards.get("sub", 0) + effect.forwards.get("tail", 0)
     return StepCounts.of(tokens, block, sub, f"earlier runs of {task}") if tokens and block + sub else None
 
 

@@ -10,6 +10,8 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
+from unmask.analysis.ceilings import script_of
+from unmask.cli.options import cache_option
 from unmask.cli.screen import console
 from unmask.cost import DEVICES, Device
 from unmask.errors import UnmaskError
@@ -17,9 +19,9 @@ from unmask.model.config import ModelConfig
 from unmask.model.hub import find_config
 from unmask.policies.calibration import recorded_steps
 from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
-from unmask.policies.rehearsal import Script
 from unmask.policies.text import read_policy
 from unmask.spec import DecodeSpec
+from unmask.spec.family import CacheName
 
 PLAIN_WIDTH = 160
 """Characters of a line where no terminal says otherwise."""
@@ -53,7 +55,8 @@ MOST_TOKENS = 1 << 16
     "--new-tokens", type=click.IntRange(1, MOST_TOKENS), default=256, show_default=True, help="Answer length."
 )
 @click.option("--sub-block-size", type=click.IntRange(min=1), help="As in decoding. [the family's]")
-@click.option("--block-cache/--no-block-cache", default=None, help="As in decoding. [the family's]")
+@cache_option
+@click.option("--refresh-every", type=click.IntRange(min=1), metavar="STEPS", help="As in decoding. [never]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def ceiling(
     policies: tuple[str, ...],
@@ -65,7 +68,8 @@ def ceiling(
     prompt_tokens: int,
     new_tokens: int,
     sub_block_size: int | None,
-    block_cache: bool | None,
+    cache: CacheName | None,
+    refresh_every: int | None,
     as_json: bool,
 ) -> None:
     """Show what policies can save at the very most, and so the highest speed-up on a device's roofline.
@@ -80,14 +84,9 @@ def ceiling(
       unmask ceiling '{"kind": "adaptive", "budget": 0.3}' --model path/to/checkpoint --trace trace.npz
     """
     config = find_config(model)
-    decode = config.decoded(DecodeSpec(sub_block_size=sub_block_size, block_cache=block_cache))
-    script = Script(
-        prompt_tokens,
-        new_tokens,
-        decode.block_size,
-        decode.sub_block_size,
-        decode.block_cache,
-        family=config.family,
+    settings = DecodeSpec(sub_block_size=sub_block_size, cache=cache, refresh_every=refresh_every)
+    script = replace(
+        script_of(config.decoded(settings), config.family), prompt_tokens=prompt_tokens, new_tokens=new_tokens
     )
     if trace:
         unmasked, leftmost = recorded_steps(trace)

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -32,6 +32,7 @@ from unmask.model.config import read_config
 from unmask.model.hub import find_checkpoint
 from unmask.policies.text import read_policy
 from unmask.spec import AnyPolicySpec, DecodeSpec
+from unmask.spec.family import EstimatorName
 from unmask.spec.sweep import generation_arguments
 from unmask.store.files import write_atomically
 
@@ -89,7 +90,7 @@ class CheckedArguments:
 @click.option("--lock", type=Path, metavar="FILE", help="Work offline from a lock of `unmask prepare`.")
 @click.option(
     "--estimator",
-    type=click.Choice(["chain", "canvas", "first_token", "onepass"]),
+    type=click.Choice(get_args(EstimatorName)),
     default="chain",
     show_default=True,
     help="How choices are scored.",

@@ -102,7 +102,8 @@ def _view(
     budgets = [numbered.request.max_new_tokens or spec.max_new_tokens for numbered in requests]
     if len(requests) == 1 and stdout.is_terminal and not quiet:
         prompt = len(requests[0].request.prompt)
-        return LiveView(stdout, _as_text(engine), prompt, spec.block_size, budgets[0])
+        block = spec.block_size or prompt + budgets[0]
+        return LiveView(stdout, _as_text(engine), prompt, block, budgets[0])
     return AnswerBar(budgets) if stderr.is_terminal else nullcontext(Silent())
 
 

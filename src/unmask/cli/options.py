@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
@@ -19,6 +19,7 @@ from unmask.policies.text import read_rule
 from unmask.reading import parse_settings, read_plain_text
 from unmask.spec import DecodeSpec, build
 from unmask.spec.decode import joined
+from unmask.spec.family import CacheName, EndOfText
 from unmask.spec.recipe import EMBEDDED
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,14 +114,26 @@ DECODE_FLAGS = {
     "rule": "rule",
     "sub_block_size": "sub_block_size",
     "block_size": "block_size",
-    "block_cache": "block_cache",
+    "cache": "cache",
+    "refresh_every": "refresh_every",
     "temperature": "temperature",
     "top_p": "top_p",
+    "top_k": "top_k",
+    "guidance": "guidance",
+    "end_of_text": "end_of_text",
+    "draws": "draws",
     "seed": "seed",
     "stop": "stop_strings",
     "stop_token": "stop_tokens",
 }
 """Parameters of the command line and the decode settings that they set."""
+
+
+cache_option = click.option(
+    "--cache",
+    type=click.Choice(get_args(CacheName)),
+    help="Reuse keys within a block: what later steps need not feed. [the family's]",
+)
 
 
 def decode_options(command: F) -> F:
@@ -140,13 +153,18 @@ def decode_options(command: F) -> F:
         ),
         click.option("--sub-block-size", type=int, help="Positions of a step. [the family's]"),
         click.option("--block-size", type=int, help="Positions of a block. [the checkpoint's]"),
+        cache_option,
         click.option(
-            "--block-cache/--no-block-cache",
-            default=None,
-            help="Reuse keys within a block. [on, if the family can]",
+            "--refresh-every", type=int, metavar="STEPS", help="Refresh the cache so often. [never]"
         ),
         click.option("--temperature", type=float, help="0 is greedy. [0]"),
-        click.option("--top-p", type=float, help=f"Mass to draw from. [{defaults.top_p}]"),
+        click.option("--top-p", type=float, help="Mass to draw from. [the family's]"),
+        click.option("--top-k", type=int, help="Tokens to draw from. [all]"),
+        click.option("--guidance", type=float, help="Push away from answers without the prompt. [0]"),
+        click.option(
+            "--end-of-text", type=click.Choice(get_args(EndOfText)), help="Hold end tokens back. [not]"
+        ),
+        click.option("--draws", type=int, help=f"Draws of the estimator monte_carlo. [{defaults.draws}]"),
         click.option("--seed", type=int, help=f"Seed of the draws. [{defaults.seed}]"),
         click.option("--stop", multiple=True, metavar="TEXT", help="Cut the text here. Repeatable."),
         click.option("--stop-token", multiple=True, type=int, metavar="ID", help="Stop id. Repeatable."),

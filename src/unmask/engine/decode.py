@@ -34,10 +34,7 @@ from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import FULL, Kind, StepPlan
 from unmask.engine.unmasking import Writes
 from unmask.model.geometry import Segment
-from unmask.model.memory import PREFILL_ROWS
-
-MOST_LOGITS = 1 << 26
-"""Logits that are computed at a time: a quarter of a GiB in single precision."""
+from unmask.model.memory import MOST_LOGITS, PREFILL_ROWS
 
 
 class Writer(Protocol):
@@ -155,7 +152,7 @@ class Decoder:
         output = self.workspace.forward(tokens, segments, plan, selection)
         predictions = self._read(output.hidden_TD, pieces)
         if output.drift_BL is not None:
-            self._note_drift(output.drift_BL.unflatten(0, (lanes, -1)).amax(0), pieces)
+            self._note_drift(output.drift_BL.view(lanes, len(pieces), -1).amax(dim=0), pieces)
         for number, piece in enumerate(piece for piece in pieces if piece.is_last):
             piece.sequence.sharing.forwards += lanes if number else lanes - 1
         for piece, predictions_of_piece in zip(pieces, predictions, strict=True):

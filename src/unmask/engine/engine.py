@@ -151,6 +151,11 @@ class Engine:
         """Token ids as text, special tokens left out."""
         return self.tokenizer.decode(ids)
 
+    def encode(self, prompt: Prompt, chat: bool = False) -> list[int]:
+        """The token ids of one prompt, as `generate` takes it."""
+        (request,) = as_requests(prompt)
+        return self._encoder.ids(request, chat)
+
     def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
         """Allocate the buffers of a decoding."""
         return Workspace(self.transformer, slots, length, block_size)
@@ -180,7 +185,8 @@ class Engine:
             )
         if spec.end_of_text == "last" and score != "confidence":
             raise UnmaskError(
-                f"end_of_text last works on confidences, but the unmasking rule reads {score}; use never, or another rule."
+                f"end_of_text last works on confidences, but the unmasking rule reads {score}; use never or another "
+                "rule."
             )
         return Sampler(
             self.mask_token,

@@ -72,6 +72,8 @@ def no_step_to_reuse(estimator: str, single_tokens: bool) -> str | None:
     """Why no policy can act on scores by this estimator; None where one can."""
     if estimator in ("first_token", "onepass"):
         return f"{estimator} takes one step a block, so there is no earlier step to reuse"
+    if estimator == "monte_carlo":
+        return "monte_carlo takes one step a draw, so there is no earlier step to reuse"
     if estimator == "chain" and single_tokens:
         return "single-token targets take one step, so there is no earlier step to reuse"
     return None

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
-from unmask.engine.prompt import Prompt
+from unmask.engine.prompt import Prompt, as_requests
 from unmask.engine.step_plan import Kind
 from unmask.errors import UnmaskError
 from unmask.model.geometry import Segment
@@ -73,9 +73,12 @@ class Trace:
 class LayerWatch:
     """The observer of one decoding: compares what each layer did with the last time the position was fed."""
 
-    def __init__(self, block_size: int, mask_token: int) -> None:
-        self.block_size = block_size
+    def __init__(self, width: int, mask_token: int, origin: int | None = None) -> None:
+        self.width = width
+        """Offsets that are told apart."""
         self.mask_token = mask_token
+        self.origin = origin
+        """The position of offset 0; None: where the block begins. What lies before it is not compared."""
         self.first_masked = -1
         """The first unknown position of the last rows fed."""
         self.latest: dict[str, NDArray[np.float32]] = {}
@@ -88,7 +91,7 @@ class LayerWatch:
     def begin(self, tokens: Sequence[int], segments: Sequence[Segment]) -> bool:
         """Watch forwards of one block; what a longer prefill does is not compared with anything."""
         segment = segments[0]
-        if len(segments) > 1 or len(segment.positions) > self.block_size:
+        if len(segments) > 1 or (self.origin is None and len(segment.positions) > self.width):
             return False
         if self.mask_token in tokens:
             self.first_masked = segment.positions[tokens.index(self.mask_token)]
@@ -110,18 +113,21 @@ class LayerWatch:
         )
 
     def _compare(self, segment: Segment, now_LND: dict[str, Tensor]) -> None:
-        start = segment.first
+        start = segment.first if self.origin is None else self.origin
         if start != self._block_start:
             self._block_start, self._before = start, {}
-        offsets = [position - start for position in segment.positions]
+        rows = [row for row, position in enumerate(segment.positions) if position >= start]
+        offsets = [segment.positions[row] - start for row in rows]
+        if len(rows) < len(segment.positions):
+            now_LND = {name: values[:, rows] for name, values in now_LND.items()}
         if not self._before:
             layers, _, width = now_LND["input"].shape
-            shape = (layers, self.block_size, width)
+            shape = (layers, self.width, width)
             self._before = {name: torch.full(shape, torch.nan) for name in now_LND}
         then_LND = {name: values[:, offsets] for name, values in self._before.items()}
         self.latest = {}
         for name, values_LN in _measured(now_LND, then_LND).items():
-            whole = np.full((values_LN.shape[0], self.block_size), np.nan, dtype=np.float32)
+            whole = np.full((values_LN.shape[0], self.width), np.nan, dtype=np.float32)
             whole[:, offsets] = values_LN.numpy()
             self.latest[name] = whole
         for name, values in now_LND.items():
@@ -149,16 +155,24 @@ def _length(x_LND: Tensor) -> Tensor:
 
 
 def probe(engine: Engine, prompts: Sequence[Prompt], decode: DecodeSpec, chat: bool = False) -> Trace:
-    """Decode each prompt alone at full compute and record every denoising step."""
-    block_size, mask_token = engine.config.decoded(decode).block_size, engine.mask_token
+    """Decode each prompt alone at full compute and record every denoising step.
+
+    Offsets count from the block's start; on a canvas, which is one block, from the start of the answer.
+    """
+    spec, mask_token = engine.config.decoded(decode), engine.mask_token
     if mask_token is None:
         raise UnmaskError(
             "This checkpoint predicts one token at a time, so there are no denoising steps to compare; probe a "
             "diffusion model."
         )
     trace = Trace()
-    for index, prompt in enumerate(prompts):
-        watch = LayerWatch(block_size, mask_token)
+    requests = as_requests(prompts)
+    longest = max((request.max_new_tokens or spec.max_new_tokens for request in requests), default=1)
+    for index, prompt in enumerate(requests):
+        if spec.block_size is None:
+            watch = LayerWatch(longest, mask_token, len(engine.encode(prompt, chat)))
+        else:
+            watch = LayerWatch(spec.block_size, mask_token)
         blocks = 0
         steps = 0
         for event in engine.stream([prompt], decode, batch_size=1, chat=chat, observer=watch):

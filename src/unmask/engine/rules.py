@@ -191,8 +191,7 @@ class Random:
 def falling_shares(steps: int, eps: float) -> Sequence[np.float32]:
     """The share of what is masked that each step but the last writes, in single precision as published."""
     levels = torch.linspace(1.0, eps, steps + 1, dtype=torch.float32)
-    shares: Sequence[np.float32] = (1 - levels[1:] / levels[:-1])[:-1].numpy()
-    return shares
+    return list((1 - levels[1:] / levels[:-1])[:-1].numpy())
 
 
 class Share:

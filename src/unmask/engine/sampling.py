@@ -200,7 +200,7 @@ def filtered(logits_NV: Tensor, top_p: float, top_k: int | None) -> Tensor:
 def held_back(
     logits_NV: Tensor, tokens_N: Tensor, doubts_N: Tensor, spread: Spread, last: Sequence[int]
 ) -> tuple[Tensor, Spread]:
-    """Doubts and spread among all tokens but those of `last`; where such a token is predicted, nothing is sure of it."""
+    """Doubts and spread among all tokens but those of `last`, of which nothing is sure."""
     last_L = torch.tensor(last, device=logits_NV.device)
     others_NV = logits_NV.index_fill(-1, last_L, -torch.inf)
     own_N1 = others_NV.gather(-1, tokens_N[:, None])

@@ -8,6 +8,7 @@ import torch
 
 from unmask.cost import Ledger, Sharing
 from unmask.engine.decode import Decoder
+from unmask.engine.monte_carlo import drawn, estimate
 from unmask.engine.policy import NO_STEPS, Full, Policy, no_step_to_reuse
 from unmask.engine.scoring import (
     Estimator,
@@ -45,6 +46,8 @@ class Score:
     """Whether the estimator's own sampler, taking the most likely token each time, would write the target."""
     group: int
     """Requests of one group share their prefix, its forwards and a ledger."""
+    stderr: float | None = None
+    """The standard error of an estimated log likelihood; None where it is computed and not estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,10 @@ def score(
     if not isinstance(batch_size, int) or batch_size < 1:
         raise UnmaskError(f"batch_size is {batch_size}; it must be a whole number of at least 1.")
     engine.config.family.check_estimator(estimator)
-    settings = _settings(engine, decode or DecodeSpec(), estimator)
     targets = [_target(index, request, engine, estimator) for index, request in enumerate(requests)]
+    if estimator == "monte_carlo":
+        return _estimated(engine, requests, decode or DecodeSpec(), policy or Full(), batch_size, progress)
+    settings = _settings(engine, decode or DecodeSpec(), estimator)
     groups = _groups(requests, targets, settings, engine, estimator, batch_size)
     ledgers = [sequence.ledger for sequence in groups]
     sharing = [sequence.sharing for sequence in groups]
@@ -89,6 +94,27 @@ def score(
     scores = [Score(target.logprob, target.is_greedy, group_of[target.index]) for target in targets]
     idle = None if engine.config.family.has_mask else NO_STEPS
     return Scores(scores, ledgers, sharing, _why_inactive(chosen, ledgers, estimator, requests, idle))
+
+
+def _estimated(
+    engine: "Engine",
+    requests: Sequence[ScoreRequest],
+    decode: DecodeSpec,
+    policy: Policy,
+    batch_size: int,
+    progress: Callable[[int], None] | None,
+) -> Scores:
+    """Score by random masks; every request is a group of its own, and no step follows another."""
+    likelihood = engine.config.family.likelihood
+    assert likelihood is not None, "the family says that it can be scored so"
+    ends = engine.config.stop_tokens[:1] if likelihood.ends else ()
+    draws = [drawn(likelihood, request, decode.draws, decode.seed) for request in requests]
+    asked = [ScoreRequest(request.prefix, (*request.target, *ends)) for request in requests]
+    estimates = estimate(engine, asked, draws, decode, batch_size, progress)
+    scores = [Score(each.logprob, False, index, each.stderr) for index, each in enumerate(estimates)]
+    ledgers, sharing = [each.ledger for each in estimates], [each.sharing for each in estimates]
+    inactive = None if isinstance(policy, Full) else no_step_to_reuse("monte_carlo", single_tokens=False)
+    return Scores(scores, ledgers, sharing, inactive)
 
 
 @torch.inference_mode()
@@ -106,7 +132,7 @@ def _decode(
     length, size = room_for(sequences)
     counts = {sequence.index: len(group.targets) for sequence, group in groups.items()}
     slots = max(min(batch_size, sum(counts.values())), *counts.values(), 1)
-    workspace = engine.workspace(slots, length, size)
+    workspace = engine.workspace(slots * sequences[0].settings.slots, length, size)
     reader = TargetReader(groups, engine.mask_token, mask_may_win=estimator.name == "first_token")
     decoder = Decoder(workspace, policy, ScoringWriter(groups, estimator), reader)
     for event in decoder.run(sequences):
@@ -161,12 +187,14 @@ def _groups(
 
     A sequence may fork until each target has a slot of its own, so it stands for at most `batch_size` targets.
     """
-    alike: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Target]] = {}
+    alike: dict[tuple[tuple[int, ...], tuple[int, ...], int], list[Target]] = {}
     for request, target in zip(requests, targets, strict=True):
         rest = target.tokens[1:] if estimator == "first_token" else ()
-        alike.setdefault((tuple(request.prefix), rest), []).append(target)
+        # On a canvas every position sees how long the target is.
+        length = len(target.tokens) if engine.config.family.canvas else 0
+        alike.setdefault((tuple(request.prefix), rest, length), []).append(target)
     groups: TargetGroups = {}
-    for (prefix, rest), all_targets in alike.items():
+    for (prefix, rest, _), all_targets in alike.items():
         for start in range(0, len(all_targets), batch_size):
             group = TargetGroup(all_targets[start : start + batch_size])
             longest = max(len(target.tokens) for target in group.targets)

@@ -56,7 +56,7 @@ def decode_settings(arguments: Mapping[str, Any], default: DecodeSpec, engine: E
         default,
         max_new_tokens=default.max_new_tokens if limit is None else int(limit),
         temperature=_temperature(arguments, default),
-        top_p=float(arguments.get("top_p", default.top_p)),
+        top_p=default.top_p if arguments.get("top_p") is None else float(arguments["top_p"]),
         stop_strings=strings,
         stop_tokens=tokens,
     )

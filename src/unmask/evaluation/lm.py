@@ -97,6 +97,8 @@ class UnmaskLM(TemplateLM):
         self.journal = journal or Journal()
         self.details: dict[tuple[str, int, int], tuple[int, str]] = {}
         """Accepted tokens and the finish reason of each generation, by task, sample and number of the draw."""
+        self.stderrs: list[float] = []
+        """Standard errors of the log likelihoods that were estimated."""
 
     # What lm-eval wants to know about the model.
 
@@ -265,6 +267,12 @@ class UnmaskLM(TemplateLM):
         settings = decode_settings(request.args[1], self.decode, self.engine)
         return GenerationRequest(self.prompt_ids(request), settings)
 
+    def asked(self, arguments: Mapping[str, Any]) -> int | msgspec.UnsetType:
+        """The length that a task asks of an answer, where the answer depends on it."""
+        if not self.engine.config.family.canvas:
+            return msgspec.UNSET
+        return decode_settings(arguments, self.decode, self.engine).max_new_tokens
+
     def prompt_ids(self, request: Instance) -> tuple[int, ...]:
         """Ids of the prompt of a request for a text; an empty one becomes the end token."""
         ids = self.tok_encode(request.args[0]) or [self.eot_token_id]
@@ -293,6 +301,7 @@ class UnmaskLM(TemplateLM):
 
         def keep(group: PrefixGroup, answer: ScoredGroup) -> None:
             answers.update(zip(group, answer.scores, strict=True))
+            self.stderrs += answer.stderrs or ()
             effect = WorkSums.from_row(answer.effect)
             self.proof.add(names[group[0]], "scoring", effect, answer.shared or NOTHING, answer.inactive)
             self.journal.progress(len(answers), len(pairs))
@@ -306,6 +315,7 @@ class UnmaskLM(TemplateLM):
                 inactive=inactive,
                 effect=WorkSums.of(ledger, self.engine.config.shape, len(group)).as_row(),
                 shared=shared_work(sharing, self.engine.config.shape),
+                stderrs=[each.stderr for each in scores if each.stderr is not None] or msgspec.UNSET,
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):

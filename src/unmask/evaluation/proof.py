@@ -99,8 +99,8 @@ class Proof:
         block, sub, tail = (total.kinds[kind].forwards for kind in ("block", "sub", "tail"))
         if not block + sub + tail:
             return NO_STEPS
-        tails = f", {tail} tail" if tail else ""
-        return f"none of the {block} block{tails} and {sub} sub-block steps had an earlier step that the policy may reuse"
+        steps = f"{block} block, {tail} tail" if tail else f"{block} block"
+        return f"none of the {steps} and {sub} sub-block steps had an earlier step that the policy may reuse"
 
 
 def shared_work(sharing: Sharing, shape: ModelShape) -> SharedWork:

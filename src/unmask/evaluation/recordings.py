@@ -3,7 +3,8 @@
 Knows the engine's events and the rules of blocks, and how a run's settings become a decoding. A recording is made once
 and kept in its run's folder; `unmask report` starts this module as a process of its own. A sample is decoded under the
 frozen settings of its run, and only as many tokens as the run's answer has are asked for: that ends the decoding at the
-same step, whatever had ended the answer, without the task's stop strings.
+same step, whatever had ended the answer, without the task's stop strings. On a canvas the length asked for is part of
+the question, so it stays.
 """
 
 import json
@@ -17,7 +18,7 @@ from typing import Any
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent, collect
 from unmask.engine.prompt import Request
-from unmask.engine.step_plan import Kind, Op
+from unmask.engine.step_plan import Op
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec, build
 from unmask.spec.lock import read_lock
@@ -53,7 +54,7 @@ def _make(run: RunFolder, sample: Sample, engine: Engine) -> Path:
     ids = engine.tokenizer.encode(sample.prompt, special=not task.get("chat"))
     decode = {
         **identity["decode"],
-        "max_new_tokens": max(1, sample.tokens or 0),
+        "max_new_tokens": sample.asked or max(1, sample.tokens or 0),
         "stop_strings": (),
         "temperature": float((identity.get("generation") or {}).get("temperature") or 0.0),
     }
@@ -123,11 +124,12 @@ def record_decoding(
     """Decode one prompt and describe every step; positions count from the prompt's start."""
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
     spec = engine.config.decoded(spec)
-    steps = _Steps(len(prompt), spec.block_size, spec.sub_block_size)
+    steps = _Steps(len(prompt))
     events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
     (answer,) = collect(events)
     texts = _texts(engine, answer.ids)
     return {
+        **({"end": len(prompt) + spec.max_new_tokens} if spec.block_size is None else {}),
         "prompt_tokens": len(prompt),
         "block_size": spec.block_size,
         "sub_block_size": spec.sub_block_size,
@@ -141,17 +143,14 @@ def record_decoding(
 
 
 class _Steps:
-    """Follows which positions are known, because an event does not say which were fed."""
+    """Describes the steps of one request."""
 
-    def __init__(self, prompt: int, block: int, sub_block: int) -> None:
+    def __init__(self, prompt: int) -> None:
         self.prompt = prompt
-        self.block = block
-        self.sub_block = sub_block
-        self.known: set[int] = set()
 
     def step(self, event: StepEvent, texts: Mapping[int, str], engine: Engine) -> dict[str, Any]:
         """One step as plain data; what nothing special happened to is left out."""
-        step: dict[str, Any] = {"kind": event.kind.value, "fed": self._fed(event.kind)}
+        step: dict[str, Any] = {"kind": event.kind.value, "fed": [event.fed.start, event.fed.stop]}
         plan = event.plan
         if plan.ops:
             # Replaying the output of some layers means that no layer is computed.
@@ -159,7 +158,7 @@ class _Steps:
             step["ops"] = run_lengths("".join(LETTERS[op] for op in operations))
             step["unit"] = plan.unit.value
         if plan.rows is not None:
-            start = step["fed"][0] // self.block * self.block
+            start = event.block
             step["rows"] = [start + position for position in plan.rows.always]
             if plan.rows.count:
                 step["among"] = [start + position for position in plan.rows.among]
@@ -175,23 +174,7 @@ class _Steps:
                 event.positions, event.tokens, event.confidences, strict=True
             )
         ]
-        self.known.update(event.positions)
         return step
-
-    def _fed(self, kind: Kind) -> list[int]:
-        known_until = self.prompt
-        while known_until in self.known:
-            known_until += 1
-        start = known_until // self.block * self.block
-        if kind is Kind.PREFILL:
-            return [0, self.prompt // self.block * self.block]
-        if kind is Kind.COMMIT:
-            # The block is full, so the first unknown position lies behind it.
-            return [start - self.block, start]
-        if kind is Kind.SUB:
-            first = start + (known_until - start) // self.sub_block * self.sub_block
-            return [first, first + self.sub_block]
-        return [start, start + self.block]
 
 
 def run_lengths(letters: str) -> str:

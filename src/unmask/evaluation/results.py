@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -51,6 +52,8 @@ def evaluate(lm: UnmaskLM, loaded: Loaded, options: Options) -> Evaluation:
     _check_estimator(lm, loaded, options)
     returned = _timed(lm, loaded, options)
     info = lm.get_model_info()
+    if lm.stderrs:
+        info["likelihood_stderr"] = fmean(lm.stderrs)
     effect, shared, speed = info.pop("effect"), info.pop("shared"), info.pop("speed")
     document = {
         "unmask": unmask.__version__,
@@ -147,6 +150,7 @@ def result_of(evaluation: Evaluation, lm: UnmaskLM, task: str, metric: str | Non
         subtasks=msgspec.convert(document["subtasks"], dict[str, Subtask]),
         effect=msgspec.convert(entry["effect"], dict[str, Effect]),
         shared=msgspec.convert(entry["shared"], dict[str, SharedWork]),
+        likelihood_stderr=fmean(lm.stderrs) if lm.stderrs else msgspec.UNSET,
         answers=Answers(
             sha256=answers_sha256(evaluation.samples),
             count=sum(len(_once(rows)) for rows in evaluation.samples.values()),
@@ -209,6 +213,7 @@ def _sample(task: str, row: Mapping[str, Any], metrics: dict[str, Any], wanted: 
         target=str(row["target"]),
         tokens=tokens,
         finish=finish,
+        asked=lm.asked(arguments[0][1]) if scores is None else msgspec.UNSET,
         scores=None if scores is None else list(scores),
     )
 

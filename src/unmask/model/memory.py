@@ -11,7 +11,9 @@ from unmask.model.config import ModelConfig
 from unmask.model.layouts import choose_layout
 
 PREFILL_ROWS = 1024
-"""Rows of one prefill forward, so that long prompts need no memory in proportion."""
+"""Rows of one forward of several requests or of a long prompt, so that they need no memory in proportion."""
+MOST_LOGITS = 1 << 26
+"""Logits that are computed at a time: a quarter of a GiB in single precision."""
 FP32 = 4
 PROCESS_BYTES = 265 << 20
 """An interpreter that has imported torch for CPUs: 250 MiB were measured on an Intel Xeon, 280 MiB on an AMD EPYC."""
@@ -35,8 +37,8 @@ def packing_bytes(config: ModelConfig, bytes_per_element: int, instructions: str
 
 def buffer_bytes(config: ModelConfig, slots: int, length: int, bytes_per_element: int) -> int:
     """What the largest forward writes to, and the logits that are read from one."""
-    block = config.block_size or 1
-    rows = min(slots * length, max(PREFILL_ROWS, slots * block))
+    block = length if config.family.canvas else config.block_size or 1
+    rows = min(slots * length, max(PREFILL_ROWS, block))
     read = config.family.sub_block_size or block
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     stream = 3 * config.hidden_size  # itself, its norm, a branch's change
@@ -44,7 +46,9 @@ def buffer_bytes(config: ModelConfig, slots: int, length: int, bytes_per_element
     mlp = 3 * config.intermediate_size  # gate, up, and the copy that a packed product makes of their product
     narrow = bytes_per_element < FP32
     norms = 2 * FP32 * config.hidden_size if narrow else 0
-    logits = slots * read * config.vocab_size * (FP32 + bytes_per_element * narrow)
+    logits = min(slots * read * config.vocab_size, max(MOST_LOGITS, config.vocab_size)) * (
+        FP32 + bytes_per_element * narrow
+    )
     return rows * ((stream + attention + mlp) * bytes_per_element + norms) + logits
 
 

@@ -1,4 +1,4 @@
-"""Token-level reuse: full-block steps push only those rows through that need it.
+"""Token-level reuse: steps that feed more than a sub-block push only those rows through that need it.
 
 Needed are the current sub-block, rows whose token is newer than their keys, and the rows whose logits are
 read (one of them may lie before the sub-block); with `inside` only the last two. Of the others a share `keep` joins,
@@ -34,14 +34,14 @@ class Trim:
         return cls(spec.keep, spec.every, spec.probe_layer if competing else None, spec.inside)
 
     def plan(self, view: StepView) -> StepPlan:
-        """Trim full-block steps after a block's first one; the rest is computed whole."""
+        """Trim full-block and tail steps after a block's first step; the rest is computed whole."""
         if self.keep == 1:
             return FULL
         if view.kind is Kind.SUB:
             return self._whole(tuple(view.fed))
         if view.block_steps == 0 or (self.every is not None and view.block_steps % self.every == 0):
             return self._whole(tuple(view.fed))
-        needed = {*(() if self.inside else view.sub_block), *view.changed, *view.read}
+        needed = {*(() if self.inside else view.sub_block), *view.changed, *view.read}.intersection(view.fed)
         others = tuple(offset for offset in view.fed if offset not in needed)
         count = round(self.keep * len(others))
         return StepPlan(

@@ -245,7 +245,8 @@ def work_plot(task: TaskPart) -> Markup | None:
     return picture(WIDTH, HEIGHT, f"Speed-up against operations saved on {task.name}", parts, "work")
 
 
-KINDS = ("prefill", "block", "sub", "commit")
+KINDS = ("prefill", "block", "tail", "sub", "commit")
+"""Kinds of forward in the order in which bars and tables show them; `tail` only where there is one."""
 LEDGER_ROW = 22
 LEDGER_LABEL = 110
 

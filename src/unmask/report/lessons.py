@@ -14,7 +14,7 @@ from unmask.analysis.words import between, bound_points, in_percent, in_words, p
 from unmask.report.document import ExperimentPart, TaskPart
 from unmask.spec.recipe import Gained
 
-STEPS = {"sub": "sub-block steps", "block": "full-block steps"}
+STEPS = {"sub": "sub-block steps", "block": "full-block steps", "tail": "tail steps"}
 """Kinds of forward on which policies act."""
 MOST_NAMED = 4
 """Candidates that a sentence names; of more it tells the number."""

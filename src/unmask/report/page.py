@@ -17,6 +17,7 @@ from markupsafe import Markup
 from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import guards_by_name
 from unmask.analysis.words import count, duration, in_percent, level_in_percent
+from unmask.cost.work import USUAL_KINDS
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.figures import (
     KINDS,
@@ -114,7 +115,9 @@ def _task(task: TaskPart, part: ExperimentPart) -> dict[str, Any]:
         "heat_maps": heat_maps(task),
         "subjects": subject_bars(task, subjects),
         "ledger": ledger_bars(task),
-        "kinds": KINDS,
+        "kinds": [
+            kind for kind in KINDS if kind in USUAL_KINDS or any(kind in each.by_kind for each in task.lines)
+        ],
         "ledger_rows": [(line.name, line.by_kind) for line in task.lines if line.by_kind],
     }
 

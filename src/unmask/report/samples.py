@@ -247,7 +247,9 @@ def _panel(recording: dict[str, Any]) -> dict[str, Any]:
         "finish",
         "steps",
     )
-    return {name: recording[name] for name in kept}
+    return {name: recording[name] for name in kept} | (
+        {"end": recording["end"]} if "end" in recording else {}
+    )
 
 
 def _run(store: Store, entry: ConfigurationResult) -> RunFolder:

@@ -77,6 +77,10 @@ def _allowed(kind: Any, values: Any, message: str) -> str:
         )
         return f" Allowed: {', '.join(words)}." if words else ""
     structs = _inside(kind, path, values)
+    for struct in structs if "unknown field" in message else ():
+        for before, now in getattr(struct, "renamed", {}).items():
+            if f"`{before}`" in message:
+                return f" It is now called {now}."
     if "unknown field" in message and len(structs) == 1:
         return f" Allowed fields: {', '.join(structs[0].__struct_fields__)}."
     return ""

@@ -12,14 +12,17 @@ from unmask.spec.family import CacheName, EndOfText, Family
 from unmask.spec.rule import AnyRuleSpec, ThresholdSpec, check_threshold
 
 MOST_TOKENS, LARGEST_BLOCK, LARGEST_SEED, MOST_STOPS = 1_000_000, 4096, (1 << 63) - 1, 1000
-MOST_GUIDANCE = 1000
+MOST_GUIDANCE, MOST_DRAWS = 1000, 100_000
 
 
 class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of the decoder. None stands for what the family of the checkpoint, or the checkpoint itself, says."""
 
-    later: ClassVar[tuple[str, ...]] = ("rule", "refresh_every", "top_k", "guidance", "end_of_text")
+    later: ClassVar[tuple[str, ...]] = ("rule", "refresh_every", "top_k", "guidance", "end_of_text", "draws")
     """Settings that came after version 0.2: at their default they stay out of identities, so that ids stay."""
+    renamed: ClassVar[dict[str, str]] = {
+        "block_cache": 'cache: "dual" is what true was, "none" what false was'
+    }
 
     max_new_tokens: int = 512
     """Upper bound of returned tokens; what is returned is the beginning of the unlimited decoding."""
@@ -59,6 +62,9 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     end_of_text: EndOfText | None = None
     """Holds back tokens that end a text: `never` predicts none, `last` takes any other prediction first."""
 
+    draws: int = 128
+    """Draws of each log likelihood that the estimator `monte_carlo` makes."""
+
     seed: int = 0
     """Seed of all draws; without effect where nothing is drawn."""
 
@@ -81,6 +87,7 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         within("refresh_every", self.refresh_every, 1, MOST_TOKENS)
         within("top_k", self.top_k, 1, LARGEST_SEED)
         within("guidance", self.guidance, 0, MOST_GUIDANCE)
+        within("draws", self.draws, 1, MOST_DRAWS)
         for token in self.stop_tokens or ():
             within("A stop token", token, 0, LARGEST_SEED)
         for name, stops in (("stop_tokens", self.stop_tokens or ()), ("stop_strings", self.stop_strings)):
@@ -118,7 +125,8 @@ class DecodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         cache = self.cache or family.caches[0]
         if cache not in family.caches:
             raise UnmaskError(
-                f"Models of the family {family.name} cannot use the cache {cache}; they have {', '.join(family.caches)}."
+                f"Models of the family {family.name} cannot use the cache {cache}; "
+                f"choose among {', '.join(family.caches)}."
             )
         if self.refresh_every is not None and cache == "none":
             raise UnmaskError(

@@ -20,7 +20,7 @@ from unmask.spec.own_code import TARGET, own_code
 
 UnitName = Literal["output", "residual", "attention", "mlp"]
 BranchName = Literal["residual", "attention", "mlp"]
-StepName = Literal["sub", "block"]
+StepName = Literal["sub", "block", "tail"]
 MOST_STEPS, MOST_LAYERS = 1_000_000, 1024
 
 

@@ -136,6 +136,8 @@ class ScoredGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Counted work: requests, counts by kind of forward, calls of each layer, operations, operations skipped."""
     shared: SharedWork | msgspec.UnsetType = msgspec.UNSET
     """What other requests of the batch, and those with this prefix, spared these."""
+    stderrs: list[Number] | msgspec.UnsetType = msgspec.UNSET
+    """For each request: the standard error of its log likelihood; absent where nothing is estimated."""
 
 
 AnyAnswer = GeneratedAnswer | ScoredGroup
@@ -165,6 +167,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Accepted tokens of a generated answer."""
     finish: str | None = None
     """What ended a generated answer."""
+    asked: int | msgspec.UnsetType = msgspec.UNSET
+    """Tokens that were asked for, where answers depend on it; absent elsewhere."""
     scores: list[Number] | None = None
     """Log likelihoods of the options; null for a generated answer."""
 

@@ -18,6 +18,7 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.reading import read_plain
 from unmask.spec import PolicySpec, known_policy
+from unmask.spec.decode import cache_of
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.index import IndexedTiming, IndexRecord

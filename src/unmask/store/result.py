@@ -405,6 +405,8 @@ class AccuracyResult(RunResult, frozen=True, kw_only=True, tag="accuracy"):
     """By path (generation, scoring): counted work and whether the policy acted."""
     shared: dict[str, SharedWork] | msgspec.UnsetType = msgspec.UNSET
     """By path: what requests spared each other; absent in results from before this was counted."""
+    likelihood_stderr: Number | msgspec.UnsetType = msgspec.UNSET
+    """Mean standard error of the log likelihoods, where they are estimated from draws."""
     answers: Answers = Answers()
     """Digest and counts of the answers."""
     speed: Totals = Totals()

@@ -15,8 +15,9 @@ const replayModel = {
     return found;
   },
 
-  // The block that a step works on, as first column and end.
+  // The block that a step works on, as first column and end; of a canvas, which is one block, the answer.
   block(panel, at) {
+    if (!panel.block_size) return [panel.prompt_tokens, panel.end];
     const step = panel.steps[Math.max(0, at - 1)];
     const size = panel.block_size;
     const first = step.kind === "prefill" ? panel.prompt_tokens : step.fed[0];

@@ -1,6 +1,6 @@
 // Draws one replay at one step: the answer's positions, confidences, and what the layers did.
 const replayView = (() => {
-  const CELL = 13, LAYER = 5, LEFT = 34, HIGH = 40;
+  const WIDE = 13, LAYER = 5, LEFT = 34, HIGH = 40, ROOM = 832, GAP = 0.12;
   const NAMES = { c: "compute", f: "refresh", p: "replay" };
 
   function canvas(panel, at) {
@@ -30,7 +30,13 @@ const replayView = (() => {
     return box;
   }
 
+  // Columns of a canvas of several hundred positions are narrow, so that all of them are seen at once.
+  function cellWidth(start, stop) {
+    return Math.min(WIDE, ROOM / Math.max(1, stop - start));
+  }
+
   function confidences(svg, panel, at, start, stop) {
+    const CELL = cellWidth(start, stop);
     const known = replayModel.known(panel, at);
     const floor = HIGH + 4;
     for (let column = start; column < stop; column++) {
@@ -39,7 +45,7 @@ const replayView = (() => {
       const height = Math.max(1, one.sure * HIGH);
       const low = one.sure < panel.threshold ? " low" : "";
       const rect = drawn("rect", {
-        x: LEFT + (column - start) * CELL + 1.5, y: floor - height, width: CELL - 3, height,
+        x: LEFT + (column - start + GAP) * CELL, y: floor - height, width: CELL * (1 - 2 * GAP), height,
         class: `sure${one.step === at ? " now" : ""}${low}`,
       });
       rect.dataset.tip = `position ${column} ${JSON.stringify(one.text)}: confidence ${one.sure.toFixed(3)} at step ${one.step}`;
@@ -60,6 +66,7 @@ const replayView = (() => {
   }
 
   function layers(svg, panel, at, start, stop, top) {
+    const CELL = cellWidth(start, stop);
     const step = at ? panel.steps[at - 1] : null;
     const letters = step ? replayModel.layers(step, panel.layers) : "";
     const rows = step ? replayModel.rows(step) : null;
@@ -71,24 +78,24 @@ const replayView = (() => {
         let kind = fed ? NAMES[letters[layer]] : "idle";
         if (fed && rows.among.has(column) && layer >= (step.probe ?? 0) && kind !== "replay") kind = "among";
         svg.append(drawn("rect", {
-          x: LEFT + (column - start) * CELL + 0.75, y: y + 0.5, width: CELL - 1.5, height: LAYER - 1, class: kind,
+          x: LEFT + (column - start + GAP / 2) * CELL, y: y + 0.5, width: CELL * (1 - GAP), height: LAYER - 1, class: kind,
         }));
         if (kind === "replay") {
           const x = LEFT + (column - start) * CELL;
-          svg.append(drawn("line", { x1: x + 3, x2: x + CELL - 3, y1: y + LAYER / 2, y2: y + LAYER / 2, class: "replay-mark" }));
+          svg.append(drawn("line", { x1: x + CELL / 4, x2: x + 0.75 * CELL, y1: y + LAYER / 2, y2: y + LAYER / 2, class: "replay-mark" }));
         }
       }
     }
     const bottom = top + panel.layers * LAYER;
     label(svg, LEFT - 5, bottom - 1, "1", "end");
     label(svg, LEFT - 5, top + 6, String(panel.layers), "end");
-    for (let column = start; column < stop; column += 8) label(svg, LEFT + (column - start) * CELL + CELL / 2, bottom + 11, String(column), "middle");
+    for (let column = start; column < stop; column += CELL < WIDE ? 32 : 8) label(svg, LEFT + (column - start) * CELL + CELL / 2, bottom + 11, String(column), "middle");
   }
 
   function map(panel, at) {
     const [start, stop] = replayModel.block(panel, at);
     const top = HIGH + 12;
-    const width = LEFT + (stop - start) * CELL + 4;
+    const width = LEFT + (stop - start) * cellWidth(start, stop) + 4;
     const svg = drawn("svg", { viewBox: `0 0 ${width} ${top + panel.layers * LAYER + 15}`, class: "layer-map", role: "img" });
     svg.setAttribute("aria-label", replayModel.caption(panel, at));
     confidences(svg, panel, at, start, stop);
