@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from checkpoints import MASK, Model, small_model
 from unmask.engine.prompt import Request
 from unmask.spec import DecodeSpec
+from unmask.spec.family import CacheName
 
 SHAPES = (
     {"seed": 0, "num_hidden_layers": 2},
@@ -36,7 +37,7 @@ def requests(longest: int = 70, most_new: int = 40) -> st.SearchStrategy[Request
 @st.composite
 def specs(
     draw: st.DrawFn,
-    block_cache: bool | None = None,
+    cache: CacheName | None = None,
     sub_block_size: int | None = None,
     threshold: float | None = None,
     stops: bool = True,
@@ -52,6 +53,6 @@ def specs(
         block_size=block_size,
         sub_block_size=sub_block_size or draw(st.sampled_from(sub_blocks)),
         threshold=threshold or draw(thresholds),
-        block_cache=draw(st.booleans()) if block_cache is None else block_cache,
+        cache=cache or draw(st.sampled_from(("dual", "none"))),
         stop_tokens=draw(stop_tokens) if stops else (),
     )

@@ -60,7 +60,7 @@ def settings_of(
         "threshold": spec.threshold or 1.0,
         "rule": msgspec.to_builtins(spec.rule),
         "shift": family.shift,
-        "block_cache": spec.block_cache,
+        "block_cache": spec.cache == "dual",
         "max_new_tokens": spec.max_new_tokens,
         "stop_tokens": frozenset(spec.stop_tokens or ()),
     }

@@ -71,7 +71,7 @@ def test_the_limit_is_the_larger_bound_of_every_forward() -> None:
 def test_recorded_forwards_hold_the_work_of_all_ledgers(
     engine: unmask.Engine, batch: int, length: int
 ) -> None:
-    spec = unmask.DecodeSpec(max_new_tokens=33, block_cache=batch == 1, stop_tokens=())
+    spec = unmask.DecodeSpec(max_new_tokens=33, cache="dual" if batch == 1 else "none", stop_tokens=())
     asked = prompts(engine, batch, length)
     answers = engine.generate(asked, spec, batch_size=batch)
     ids, forwards = recorded(engine, asked, spec)

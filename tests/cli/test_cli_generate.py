@@ -137,10 +137,10 @@ def test_the_tokenizer_is_built_once(run: Run, text_model: Path, monkeypatch: py
 
 def test_options_win_over_the_decode_file(run: Run, text_model: Path, tmp_path: Path):
     file = tmp_path / "decode.toml"
-    file.write_text("max_new_tokens = 9\nthreshold = 0.5\nblock_cache = false\nstop_tokens = [7]\n")
+    file.write_text('max_new_tokens = 9\nthreshold = 0.5\ncache = "none"\nstop_tokens = [7]\n')
     flags = ["--max-new-tokens", "5", "--stop-token", "3", "--stop-token", "4", "--stop", "\n\n"]
     decode = document(run, "hello", "--model", text_model, "--decode", file, *flags)["decode"]
-    assert (decode["max_new_tokens"], decode["threshold"], decode["block_cache"]) == (5, 0.5, False)
+    assert (decode["max_new_tokens"], decode["threshold"], decode["cache"]) == (5, 0.5, "none")
     assert (decode["stop_tokens"], decode["stop_strings"]) == ([3, 4], ["\n\n"])
 
 

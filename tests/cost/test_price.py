@@ -146,11 +146,11 @@ REHEARSED = [
 ]
 
 
-@pytest.mark.parametrize("block_cache", [True, False])
+@pytest.mark.parametrize("cache", ["dual", "none"])
 @pytest.mark.parametrize("policy", REHEARSED, ids=str)
-def test_a_rehearsal_counts_what_the_engine_counts(policy: Any, block_cache: bool) -> None:
+def test_a_rehearsal_counts_what_the_engine_counts(policy: Any, cache: str) -> None:
     for length, counts in ((5, (1,)), (BLOCK, (2, 1, 1)), (3 * BLOCK + 2, (1, 3, 1, 2))):
-        found = one(prompt(length), policy, rule=LeftToRight(counts), block_cache=block_cache)
+        found = one(prompt(length), policy, rule=LeftToRight(counts), cache=cache)
         steps = tuple(len(event.positions) for _, event in found.denoising())
-        script = Script(length, int(DECODE["max_new_tokens"]), BLOCK, SUB_BLOCK, block_cache, steps)
+        script = Script(length, int(DECODE["max_new_tokens"]), BLOCK, SUB_BLOCK, cache, unmasked=steps)
         assert rehearse(make_policy(policy, LAYERS), LAYERS, script) == found.generation.ledger

@@ -13,6 +13,7 @@ from decoding_cases import AWKWARD_LENGTHS, SHAPES, models, prompts, specs
 from traces import CONFIDENCE_ROUNDING, LOGIT_ROUNDING, same_but_for_rounding, settings_of, trace
 from unmask.model.geometry import Segment
 from unmask.spec import DecodeSpec
+from unmask.spec.family import CacheName
 
 
 def check(model: Model, prompt: list[int], spec: DecodeSpec) -> None:
@@ -26,25 +27,25 @@ def check(model: Model, prompt: list[int], spec: DecodeSpec) -> None:
         assert found.answer.finish_reason == ("stop" if stopped else "length")
 
 
-@given(models(), prompts(), specs(block_cache=False))
+@given(models(), prompts(), specs(cache="none"))
 def test_without_block_cache_equals_brute_force(model: Model, prompt: list[int], spec: DecodeSpec) -> None:
     check(model, prompt, spec)
 
 
-@given(models(), prompts(), specs(block_cache=True))
+@given(models(), prompts(), specs(cache="dual"))
 def test_with_block_cache_equals_brute_force_on_remembered_keys(
     model: Model, prompt: list[int], spec: DecodeSpec
 ) -> None:
     check(model, prompt, spec)
 
 
-@pytest.mark.parametrize("block_cache", [False, True])
+@pytest.mark.parametrize("cache", ["none", "dual"])
 @pytest.mark.parametrize("length", AWKWARD_LENGTHS)
-def test_prompts_that_end_at_or_beside_a_block(length: int, block_cache: bool) -> None:
+def test_prompts_that_end_at_or_beside_a_block(length: int, cache: CacheName) -> None:
     model = small_model(seed=5)
     draw = random.Random(length)
     prompt = [draw.randrange(MASK) for _ in range(length)]
-    spec = DecodeSpec(max_new_tokens=35, threshold=0.8, block_cache=block_cache, stop_tokens=())
+    spec = DecodeSpec(max_new_tokens=35, threshold=0.8, cache=cache, stop_tokens=())
     check(model, prompt, spec)
 
 
@@ -87,10 +88,10 @@ def test_with_sub_blocks_of_one_token_the_block_cache_changes_nothing(
             block_size=block_size,
             sub_block_size=1,
             threshold=threshold,
-            block_cache=block_cache,
+            cache=cache,
             stop_tokens=(),
         )
-        for block_cache in (True, False)
+        for cache in ("dual", "none")
     )
     (first,), (second,) = trace(model.engine, [prompt], on), trace(model.engine, [prompt], off)
     assert first.steps == second.steps

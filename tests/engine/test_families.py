@@ -63,7 +63,7 @@ def specs(draw: st.DrawFn, family: Family) -> DecodeSpec:
         stop_tokens=stops,
         block_size=block,
         sub_block_size=draw(st.sampled_from([size for size in (1, 2, 3, 4, 8, 16) if block % size == 0])),
-        block_cache="dual" in family.caches and draw(st.booleans()),
+        cache=draw(st.sampled_from(family.caches)),
         rule=draw(rules()),
     )
 
@@ -150,7 +150,7 @@ def test_settings_that_a_family_cannot_serve_are_refused() -> None:
         ("autoregressive", {"rule": {"kind": "factor"}}, "predict one token at a time"),
         ("autoregressive", {"threshold": 0.5}, "predict one token at a time"),
         ("autoregressive", {"block_size": 8}, "blocks of 1"),
-        ("sdar", {"block_cache": True}, "have no block cache"),
+        ("sdar", {"cache": "dual"}, "cannot use the cache dual"),
         ("sdar", {"sub_block_size": 3}, "4 is not a multiple of sub_block_size 3"),
     ):
         with pytest.raises(UnmaskError) as caught:

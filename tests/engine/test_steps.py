@@ -53,7 +53,7 @@ def test_sub_steps_follow_the_refresh_rule(model: Model, prompt: list[int], spec
         if step.kind in ("block", "sub"):
             column = min(step.writes)
             block, first = column // spec.block_size, column // spec.sub_block_size * spec.sub_block_size
-            may_be_sub = spec.block_cache and fed_block == block and first in known
+            may_be_sub = spec.cache == "dual" and fed_block == block and first in known
             assert step.kind == ("sub" if may_be_sub else "block"), (first_step, step)
             fed_block, first_step = block, False
         known |= step.writes.keys()

@@ -41,7 +41,7 @@ RECIPE: dict[str, Any] = {
         "max_new_tokens": 64,
         "sub_block_size": 8,
         "block_size": 32,
-        "block_cache": True,
+        "cache": "dual",
         "temperature": 0.5,
         "top_p": 0.9,
         "seed": 1,

@@ -19,7 +19,7 @@ from unmask.policies.registry import make_policy
 ACTING = [spec for examples in EXAMPLES.values() for spec in examples.acting]
 DECODES = st.fixed_dictionaries(
     {
-        "block_cache": st.booleans(),
+        "cache": st.sampled_from(("dual", "none")),
         "sub_block_size": st.sampled_from([SUB_BLOCK, 8, BLOCK]),
         "threshold": st.sampled_from([0.3, 0.6, 1.0]),
     }
@@ -188,7 +188,7 @@ def test_cap_bounds_what_is_put_back(
 def test_adaptive_still_reuses_where_every_step_feeds_the_block(trimmed: bool) -> None:
     """Rows that trim leaves out age, but they are not put back, so they hinder nothing."""
     layers = adaptive(max_drift=1e6, budget=1, cap=1)
-    found = one(PROMPTS[1], combine(trim(), layers) if trimmed else layers, block_cache=False, threshold=1.0)
+    found = one(PROMPTS[1], combine(trim(), layers) if trimmed else layers, cache="none", threshold=1.0)
     denoising = found.denoising()
     replaying = [event for _, event in denoising if Op.REPLAY in event.plan.ops]
     assert len(replaying) > len(denoising) / 4
@@ -219,6 +219,6 @@ def test_rows_that_a_probe_may_have_left_out_are_as_old_as_before() -> None:
             ops = (Op.COMPUTE,) + (Op.REFRESH,) * (view.layers - 1)
             return StepPlan(ops, Unit.MLP, rows=RowSelection(tuple(needed), others, len(others) // 2, 1))
 
-    settings = {"block_size": BLOCK, "max_new_tokens": 8, "threshold": 1.0, "block_cache": False}
+    settings = {"block_size": BLOCK, "max_new_tokens": 8, "threshold": 1.0, "cache": "none"}
     engine().generate(PROMPTS[0], settings, Probing())
     assert told[:4] == [(None,) * LAYERS, *((None, *(age,) * (LAYERS - 1)) for age in (0, 1, 2))]

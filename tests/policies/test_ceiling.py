@@ -29,7 +29,7 @@ def ceiling(spec: dict[str, Any], **script: Any) -> Ceiling:
         (trim(every=1), {}, "every = 1 recomputes every row at every step"),
         (adaptive(cap=0), {}, "its budget or its cap is 0"),
         (adaptive(budget=0), {}, "its budget or its cap is 0"),
-        (reuse(on=["sub"]), {"block_cache": False}, "no step of kind sub comes late enough"),
+        (reuse(on=["sub"]), {"cache": "none"}, "no step of kind sub comes late enough"),
         (reuse(on=["block"], warmup=99), {}, "no step of kind block comes late enough"),
         (
             reuse(on=BOTH),
@@ -75,7 +75,7 @@ def test_at_batch_1_a_gpu_reads_all_weights_so_trim_saves_no_time_there_and_laye
     assert rows.speedup == pytest.approx(1, abs=0.01)
     assert layers.speedup > 1.15
     assert layers.bytes_saved > 0.15
-    no_cache = ceiling(trim(), block_cache=False)
+    no_cache = ceiling(trim(), cache="none")
     assert no_cache.flops_saved > 0.4
     assert no_cache.speedup == pytest.approx(1, abs=0.01)
 

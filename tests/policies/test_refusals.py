@@ -83,7 +83,7 @@ def test_refresh_of_some_rows_then_replay_of_others(unit: Unit) -> None:
         return StepPlan(ALL[P], unit)
 
     with pytest.raises(UnmaskError, match="not refreshed"):
-        one(PROMPTS[1], Planted(answer), block_cache=False)
+        one(PROMPTS[1], Planted(answer), cache="none")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_drift_is_told_only_where_there_was_something_to_compare_with() -> None:
         drifts.append((view.step, view.drift))
         return StepPlan(ALL[R], merge=False, drift=view.step >= 2)
 
-    one(PROMPTS[1], Planted(answer), block_cache=False)
+    one(PROMPTS[1], Planted(answer), cache="none")
     assert any(drift for _, drift in drifts)
     assert all((len(drift) == LAYERS) == (step >= 4) for step, drift in drifts)
     assert all(0 < value < 5 for _, drift in drifts for value in drift)
@@ -261,7 +261,7 @@ def test_ages_count_the_steps_since_a_refresh() -> None:
         }
         return plans.get(view.step, FULL)
 
-    one(PROMPTS[1], Planted(answer), block_cache=False, threshold=1.0)
+    one(PROMPTS[1], Planted(answer), cache="none", threshold=1.0)
     assert ages[0] == ages[1] == (None,) * LAYERS
     assert [ages[step] for step in (2, 3)] == [(0,) * LAYERS, (1,) * LAYERS]
     assert [ages[step] for step in (4, 5, 6, 7)] == [(age,) * LAYERS for age in (2, 3, 4, 5)]

@@ -78,20 +78,20 @@ def test_warmup(warmup: int) -> None:
     )
 
 
-@pytest.mark.parametrize("block_cache", [True, False])
-def test_every_layer_at_once_and_without_block_cache(block_cache: bool) -> None:
+@pytest.mark.parametrize("cache", ["dual", "none"])
+def test_every_layer_at_once_and_without_block_cache(cache: str) -> None:
     check(
         reuse(unit="residual", k=2, layers=["0-5"], on=BOTH),
         "residual",
         scheduled(set(range(LAYERS)), 2, BOTH),
-        block_cache=block_cache,
+        cache=cache,
     )
 
 
-@pytest.mark.parametrize("block_cache", [True, False])
+@pytest.mark.parametrize("cache", ["dual", "none"])
 @pytest.mark.parametrize("every", [None, 2, 3])
-def test_trim(every: int | None, block_cache: bool) -> None:
-    check(trim(every=every), "", trimmed(every), block_cache=block_cache)
+def test_trim(every: int | None, cache: str) -> None:
+    check(trim(every=every), "", trimmed(every), cache=cache)
 
 
 def test_a_policy_is_told_the_state_that_the_oracle_has() -> None:

@@ -32,10 +32,10 @@ def trimmed(policy: Any, **decode: Any) -> list[tuple[StepView, RowSelection]]:
     return found
 
 
-@pytest.mark.parametrize("block_cache", [True, False])
+@pytest.mark.parametrize("cache", ["dual", "none"])
 @pytest.mark.parametrize("keep", [0, 0.3, 0.8])
-def test_what_always_runs(keep: float, block_cache: bool) -> None:
-    for view, rows in trimmed(trim(keep=keep), block_cache=block_cache):
+def test_what_always_runs(keep: float, cache: str) -> None:
+    for view, rows in trimmed(trim(keep=keep), cache=cache):
         always = set(rows.always)
         masked = [position for position in view.masked if position in view.sub_block]
         assert always >= set(view.sub_block)
@@ -47,9 +47,9 @@ def test_what_always_runs(keep: float, block_cache: bool) -> None:
         assert list(rows.among) == (others if rows.count else [])
 
 
-@pytest.mark.parametrize("block_cache", [True, False])
-def test_a_decided_row_before_an_undecided_one_is_never_left_out(block_cache: bool) -> None:
-    for view, rows in trimmed(trim(), block_cache=block_cache):
+@pytest.mark.parametrize("cache", ["dual", "none"])
+def test_a_decided_row_before_an_undecided_one_is_never_left_out(cache: str) -> None:
+    for view, rows in trimmed(trim(), cache=cache):
         for position in set(range(BLOCK)) - set(rows.always):
             decided = position not in view.masked
             assert not (decided and position + 1 in view.masked)
@@ -152,6 +152,6 @@ def test_a_changed_row_that_competed_counts_as_changed_still() -> None:
             return StepPlan(rows=RowSelection(tuple(sorted(always)), among, 1, probe_layer=2))
 
     for prompt in PROMPTS:
-        one(prompt, Competing(), block_cache=False)
+        one(prompt, Competing(), cache="none")
     assert len(competed) > 5
     assert all(before <= after for before, after in competed)

@@ -23,7 +23,7 @@ def refused(values: Any) -> str:
 
 def test_defaults_are_the_published_ones() -> None:
     spec = DecodeSpec().resolved(FAST_DLLM_V2, 32)
-    assert (spec.threshold, spec.sub_block_size, spec.block_cache, spec.temperature) == (0.9, 8, True, 0.0)
+    assert (spec.threshold, spec.sub_block_size, spec.cache, spec.temperature) == (0.9, 8, "dual", 0.0)
     assert (spec.block_size, spec.stop_tokens, spec.stop_strings) == (32, None, ())
 
 
@@ -77,7 +77,7 @@ def test_an_empty_stop_string_is_refused() -> None:
         ("max_new_tokens", "many"),
         ("max_new_tokens", 1.5),
         ("threshold", "high"),
-        ("block_cache", "maybe"),
+        ("cache", "maybe"),
         ("stop_tokens", 5),
         ("stop_tokens", ["a"]),
         ("stop_strings", [1]),
@@ -131,12 +131,12 @@ def test_specs_are_frozen() -> None:
 def test_what_is_left_open_is_filled_in_by_the_family() -> None:
     def filled(family: Family, block_size: int | None = None) -> tuple[object, ...]:
         spec = DecodeSpec().resolved(family, block_size)
-        return spec.block_size, spec.sub_block_size, spec.block_cache, spec.unmasking
+        return spec.block_size, spec.sub_block_size, spec.cache, spec.unmasking
 
-    assert filled(FAST_DLLM_V2, 32) == (32, 8, True, ThresholdSpec(threshold=0.9))
-    assert filled(SDAR) == (4, 4, False, ThresholdSpec(threshold=0.85))
-    assert filled(SDAR, 16) == (16, 16, False, ThresholdSpec(threshold=0.85))
-    assert filled(AUTOREGRESSIVE) == (1, 1, False, SequentialSpec(n=1))
+    assert filled(FAST_DLLM_V2, 32) == (32, 8, "dual", ThresholdSpec(threshold=0.9))
+    assert filled(SDAR) == (4, 4, "none", ThresholdSpec(threshold=0.85))
+    assert filled(SDAR, 16) == (16, 16, "none", ThresholdSpec(threshold=0.85))
+    assert filled(AUTOREGRESSIVE) == (1, 1, "none", SequentialSpec(n=1))
 
 
 @pytest.mark.parametrize("family", [FAST_DLLM_V2, SDAR, AUTOREGRESSIVE], ids=lambda family: family.name)
@@ -156,7 +156,7 @@ def test_a_plain_threshold_is_written_short_however_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("family", "values", "words"),
     [
-        (SDAR, {"block_cache": True}, "sdar have no block cache"),
+        (SDAR, {"cache": "dual"}, "sdar cannot use the cache dual"),
         (SDAR, {"block_size": 8, "sub_block_size": 3}, "8 is not a multiple of sub_block_size 3"),
         (AUTOREGRESSIVE, {"block_size": 4}, "blocks of 1; leave it out"),
         (AUTOREGRESSIVE, {"threshold": 0.9}, "predict one token at a time"),

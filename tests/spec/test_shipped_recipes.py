@@ -183,7 +183,7 @@ def test_the_baseline_asks_as_the_first_experiment_did() -> None:
     assert tasks["mmlu"].estimator == "canvas"
     for point in recipe.expanded():
         decode = recipe.decode_of(point)
-        assert (decode.max_new_tokens, decode.block_cache, decode.temperature) == (2048, True, 0.0)
+        assert (decode.max_new_tokens, decode.cache, decode.temperature) == (2048, "dual", 0.0)
         expected = 0.95 if point.name.endswith("_t0.95") else 0.9
         assert decode.threshold == (float(point.name[1:]) if point.name.startswith("t") else expected)
         assert point.policy.get("unit") == (

@@ -52,7 +52,7 @@ def run_of(name: str, *changes: tuple[str, str]) -> PlannedRun:
 
 def test_defaults_are_frozen_into_the_identity() -> None:
     identity = run_of("k2_last").identity
-    resolved = DecodeSpec(threshold=0.9, sub_block_size=8, block_size=32, block_cache=True)
+    resolved = DecodeSpec(threshold=0.9, sub_block_size=8, block_size=32, cache="dual")
     written = msgspec.to_builtins(resolved)
     assert written.pop("rule") is None, "what came later stays out at its default"
     assert identity["decode"] == written
@@ -73,7 +73,7 @@ def test_an_identity_that_was_written_and_read_has_the_same_id() -> None:
     [
         "temperature = 0.0",
         "seed = 0",
-        "block_cache = true",
+        'cache = "dual"',
         "top_p = 0.95",
         "block_size = 32",
         "sub_block_size = 8",
@@ -203,7 +203,7 @@ def test_the_order_of_tasks_and_of_the_locks_keys_is_no_part_of_it() -> None:
 # What an identity depends on.
 
 OTHER = {
-    "decode": (("threshold = 0.9", "threshold = 0.9\nblock_cache = false"), set(BASE)),
+    "decode": (("threshold = 0.9", 'threshold = 0.9\ncache = "none"'), set(BASE)),
     "seed": (("threshold = 0.9", "threshold = 0.9\nseed = 1"), set(BASE)),
     "length": (("threshold = 0.9", "threshold = 0.9\nmax_new_tokens = 512"), set(BASE)),
     "own decode": (
@@ -330,7 +330,7 @@ decodes = st.builds(
     DecodeSpec,
     threshold=st.sampled_from([0.5, 0.9, 1.0]),
     sub_block_size=st.sampled_from([4, 8]),
-    block_cache=st.booleans(),
+    cache=st.sampled_from(("dual", "none")),
     max_new_tokens=st.sampled_from([16, 512]),
     stop_strings=st.sampled_from([(), ("Q:",)]),
 )

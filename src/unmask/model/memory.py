@@ -46,9 +46,8 @@ def buffer_bytes(config: ModelConfig, slots: int, length: int, bytes_per_element
     mlp = 3 * config.intermediate_size  # gate, up, and the copy that a packed product makes of their product
     narrow = bytes_per_element < FP32
     norms = 2 * FP32 * config.hidden_size if narrow else 0
-    logits = min(slots * read * config.vocab_size, max(MOST_LOGITS, config.vocab_size)) * (
-        FP32 + bytes_per_element * narrow
-    )
+    logits = min(slots * read * config.vocab_size, max(MOST_LOGITS, config.vocab_size))
+    logits *= FP32 + bytes_per_element * narrow
     return rows * ((stream + attention + mlp) * bytes_per_element + norms) + logits
 
 
