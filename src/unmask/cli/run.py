@@ -34,7 +34,10 @@ ALL = "*"
     "--on", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where."
 )
 @click.option(
-    "--slots", type=click.IntRange(1, MOST_SLOTS), metavar="N", help="Runs at a time here. [one a GPU, else 1]"
+    "--slots",
+    type=click.IntRange(1, MOST_SLOTS),
+    metavar="N",
+    help="Runs at a time here. [one a GPU, else 1]",
 )
 @click.option(
     "--force",
