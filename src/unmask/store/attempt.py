@@ -20,7 +20,7 @@ import msgspec
 
 from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
-from unmask.reading import read_plain_text
+from unmask.reading import is_countable, read_plain_text
 from unmask.store.files import (
     append_durably,
     canonical,
@@ -359,7 +359,15 @@ class Attempt:
 def read_samples(file: Path) -> Iterator[Sample]:
     """The samples in a file that an attempt has written, one at a time."""
     mend = "remove the run with `unmask rm` and run it again"
-    return read_lines(file, msgspec.json.Decoder(Sample).decode, mend)
+    decoder = msgspec.json.Decoder(Sample)
+
+    def decode(line: bytes) -> Sample:
+        sample = decoder.decode(line)
+        if not is_countable((sample.correct, sample.metrics, sample.scores)):
+            raise ValueError("it holds a number with which nobody can calculate")
+        return sample
+
+    return read_lines(file, decode, mend)
 
 
 def decode_answer(line: bytes) -> AnyAnswer:
