@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from brute_force import DenseNetwork
+from canvas_oracle import PARTS as CANVAS_PARTS
+from canvas_oracle import CanvasNetwork
 from unmask.engine.engine import Engine
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.synthetic import write_checkpoint
@@ -33,7 +35,8 @@ class Model(NamedTuple):
     """A loaded random model and an independent reading of the same file."""
 
     engine: Engine
-    oracle: DenseNetwork
+    oracle: Any
+    """A DenseNetwork or, of whole canvases, a CanvasNetwork."""
 
 
 def small_config(**changes: Any) -> dict[str, Any]:
@@ -63,6 +66,17 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "fast_dllm_v2": {},
     "sdar": {"model_type": "sdar", "block_size": 4, "head_dim": 8},
     "autoregressive": {"model_type": "qwen3", "mask_token_id": None, "head_dim": 8},
+    "llada": {
+        "model_type": "llada",
+        "d_model": 32,
+        "mlp_hidden_size": 48,
+        "n_layers": 2,
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "embedding_size": VOCABULARY,
+        "max_sequence_length": 4096,
+    },
+    "dream": {"model_type": "Dream"},
 }
 """What to change in a small config to have a model of another family."""
 
@@ -87,7 +101,8 @@ def load_recipe(recipe: dict[str, Any], dtype: torch.dtype = torch.float32) -> M
     """Load a recipe through a folder that is gone afterwards."""
     with TemporaryDirectory() as name:
         folder = write_checkpoint(recipe, Path(name))
-        return Model(load_engine(folder, dtype), DenseNetwork(folder))
+        canvas = recipe["config"]["model_type"] in CANVAS_PARTS
+        return Model(load_engine(folder, dtype), CanvasNetwork(folder) if canvas else DenseNetwork(folder))
 
 
 def load_engine(folder: Path, dtype: torch.dtype = torch.float32) -> Engine:
@@ -123,3 +138,10 @@ def change_config(folder: Path, **changes: Any) -> Path:
     raw = json.loads(file.read_text()) | changes
     file.write_text(json.dumps({name: value for name, value in raw.items() if value is not None}))
     return folder
+
+
+def golden_settings(vector: dict[str, Any]) -> dict[str, Any]:
+    """Decode settings of a vector of Fast-dLLM v2, which says of the cache whether there is one."""
+    settings = dict(vector["decode"])
+    cache = "dual" if settings.pop("block_cache") else "none"
+    return settings | {"cache": cache}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import GOLDEN, load_recipe, read_golden
+from checkpoints import GOLDEN, golden_settings, load_recipe, read_golden
 from traces import first_difference
 from unmask.conformance.check import check
 from unmask.conformance.vectors import read_vector
@@ -25,6 +25,8 @@ def needs_no_policy(name: str) -> bool:
 FAMILIES = {
     "fast_dllm_v2": ("a2b525a2571b2920fd9aca7a2a766215f83450c953108418260776e7339a20de", 39),
     "sdar": ("625c3464e68152bffe577300a572434441c4c327210d279223915810cc43ead2", 34),
+    "llada": ("873949d3a890262df14ef810c670d70d703e3223a7a97409e1d38f0f0410032d", 36),
+    "dream": ("0d82131a47f56d36ecbd4fd03364c6acc5db1a2d097c9a0b63f15b5aa2e2bc80", 35),
 }
 """What the vectors of each family hash to, and how many there are."""
 
@@ -38,7 +40,7 @@ VECTORS = [name for name in of_family("fast_dllm_v2") if needs_no_policy(name)]
 
 
 def decode(engine: Engine, vector: dict[str, Any], batch_size: int) -> list[Generation]:
-    settings = vector["decode"]
+    settings = golden_settings(vector)
     limits = settings["max_new_tokens"]
     fields = {name: value for name, value in settings.items() if name != "max_new_tokens"}
     requests = [Request(ids, limit) for ids, limit in zip(vector["prompts"], limits, strict=True)]
@@ -81,18 +83,18 @@ def test_rows_of_unequal_length_enter_as_others_leave() -> None:
 
 
 def test_defaults_are_those_of_the_vectors() -> None:
-    spec, settings = DecodeSpec().resolved(FAST_DLLM_V2, 32), read_golden("single_len40")["decode"]
-    assert (spec.threshold, spec.sub_block_size, spec.block_cache, spec.temperature) == (
+    spec, settings = DecodeSpec().resolved(FAST_DLLM_V2, 32), golden_settings(read_golden("single_len40"))
+    assert (spec.threshold, spec.sub_block_size, spec.cache, spec.temperature) == (
         settings["threshold"],
         settings["sub_block_size"],
-        settings["block_cache"],
+        settings["cache"],
         settings["temperature"],
     )
 
 
-@pytest.mark.parametrize("name", of_family("sdar"))
+@pytest.mark.parametrize("name", [*of_family("sdar"), *of_family("llada"), *of_family("dream")])
 def test_vectors_in_a_publishers_terms(name: str, tmp_path: Path) -> None:
-    """Tokens, ends, forwards, and the positions that every step wrote."""
+    """Tokens, ends, forwards, and the positions that every step wrote; of likelihoods, the estimates."""
     vector = read_vector(GOLDEN / f"{name}.json")
     outcome = check(vector, tmp_path, "cpu")
     assert (outcome.first_difference, outcome.tokens_equal) == (None, True)

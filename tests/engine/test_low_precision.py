@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from checkpoints import engine_of, load_recipe, read_golden, small_model, small_recipe
+from checkpoints import engine_of, golden_settings, load_recipe, read_golden, small_model, small_recipe
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
 from unmask.engine.prompt import Request
@@ -21,7 +21,7 @@ Script = dict[int, list[list[tuple[int, int]]]]
 
 
 def requests_of(vector: dict[str, Any]) -> tuple[list[Request], dict[str, Any]]:
-    settings = dict(vector["decode"])
+    settings = golden_settings(vector)
     limits = settings.pop("max_new_tokens")
     return [Request(ids, limit) for ids, limit in zip(vector["prompts"], limits, strict=True)], settings
 

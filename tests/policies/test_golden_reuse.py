@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import GOLDEN, load_recipe, read_golden
+from checkpoints import GOLDEN, golden_settings, load_recipe, read_golden
 from policy_cases import Run
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
@@ -24,7 +24,7 @@ def engine_of(recipe: str) -> Engine:
 
 def decode(vector: dict[str, Any]) -> Run:
     engine = engine_of(json.dumps(vector["checkpoint"]))
-    settings = vector["decode"] | {"max_new_tokens": vector["decode"]["max_new_tokens"][0]}
+    settings = golden_settings(vector) | {"max_new_tokens": vector["decode"]["max_new_tokens"][0]}
     found = Run()
     for event in engine.stream(vector["prompts"], settings, vector["policy"]):
         if isinstance(event, StepEvent):

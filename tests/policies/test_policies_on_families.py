@@ -23,6 +23,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fast_dllm_v2": {},
     "sdar": {"sub_block_size": None},
     "sdar in sub-blocks": {"sub_block_size": 4},
+    "llada": {"sub_block_size": 8, "cache": "none", "block_size": None},
+    "llada with a prefix cache": {"sub_block_size": 8, "cache": "prefix", "block_size": None},
+    "llada with guidance": {
+        "sub_block_size": 8,
+        "cache": "dual",
+        "block_size": None,
+        "refresh_every": 3,
+        "guidance": 0.7,
+    },
+    "dream": {"sub_block_size": None, "cache": "none", "block_size": None},
+    "dream with a dual cache": {"sub_block_size": 8, "cache": "dual", "block_size": None},
 }
 """Decode settings over those of policy_cases; None leaves the family's."""
 ACTING: list[dict[str, Any]] = [
@@ -46,7 +57,7 @@ def told(spec: dict[str, Any]) -> str:
 @lru_cache
 def engine(family: str) -> Engine:
     changes = OF_FAMILY[family.partition(" ")[0]]
-    small = small_model(0, **changes | {"num_hidden_layers": LAYERS}).engine
+    small = small_model(0, **changes | {"num_hidden_layers": LAYERS, "n_layers": LAYERS}).engine
     return Engine(small.transformer, MASK, make_policy=make_policy)
 
 
@@ -120,8 +131,9 @@ def test_what_a_ledger_counts_is_what_was_called(family: str, spec: dict[str, An
         transformer = Counting(engine(family).transformer)
         counting = Engine(transformer, MASK, make_policy=make_policy)
         ledger = one(prompt, spec, on=counting, **SETTINGS[family]).generation.ledger
+        lanes = 2 if "guidance" in SETTINGS[family] else 1  # both in one call
         calls = [
-            max(transformer.calls[branch, layer] for branch in ("attention", "mlp"))
+            lanes * max(transformer.calls[branch, layer] for branch in ("attention", "mlp"))
             for layer in range(LAYERS)
         ]
         assert ledger.layer_calls() == calls
@@ -141,15 +153,27 @@ def test_trim_can_leave_out_nothing_in_a_block_that_competes_whole_unless_it_may
     assert any(found.generation.ledger.reuse_fraction() > 0.1 for found in decoded("sdar", trim(inside=True)))
 
 
-@pytest.mark.parametrize("family", ["fast_dllm_v2", "sdar"])
-@pytest.mark.parametrize("spec", [None, reuse(on=BOTH), trim(inside=True)], ids=str)
+TOYS: dict[str, dict[str, Any]] = {
+    "fast_dllm_v2": {"block_size": 8, "sub_block_size": 4},
+    "sdar": {"block_size": 8},
+    "llada": {"sub_block_size": 2, "cache": "none"},
+    "llada with a prefix cache": {"sub_block_size": 2, "cache": "prefix"},
+    "llada with guidance": {"sub_block_size": 2, "cache": "dual", "refresh_every": 2, "guidance": 0.5},
+    "dream": {"cache": "none"},
+    "dream with a prefix cache": {"sub_block_size": 3, "cache": "prefix"},
+    "dream with a dual cache": {"sub_block_size": 3, "cache": "dual"},
+}
+
+
+@pytest.mark.parametrize("family", TOYS)
+@pytest.mark.parametrize("spec", [None, reuse(on=[*BOTH, "tail"]), trim(inside=True)], ids=str)
 def test_scores_by_chain_sum_to_one_over_all_targets(family: str, spec: dict[str, Any] | None) -> None:
-    small = small_model(0, vocab_size=5, mask_token_id=4, eos_token_id=2, **OF_FAMILY[family])
+    changes = OF_FAMILY[family.partition(" ")[0]] | {"embedding_size": 5}
+    small = small_model(0, vocab_size=5, mask_token_id=4, eos_token_id=2, **changes)
     toy = engine_of(Engine, small.engine)
     policy = None if spec is None else make_policy(spec, 2)
     for length in (3, 4, 5):
         prefix = [index % 4 for index in range(length)]
         requests = [ScoreRequest(prefix, target) for target in product(range(4), repeat=3)]
-        settings = {"block_size": 8, "sub_block_size": 4 if family == "fast_dllm_v2" else None}
-        found = toy.score(requests, "chain", "confidence", settings, policy, batch_size=64)
+        found = toy.score(requests, "chain", "confidence", TOYS[family], policy, batch_size=64)
         assert math.isclose(sum(math.exp(score.logprob) for score in found.scores), 1, rel_tol=1e-4)

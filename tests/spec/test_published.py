@@ -87,7 +87,7 @@ def test_the_first_family_can_be_run() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_each_published_checkpoint_is_and_whether_it_can_be_run(name: str) -> None:
     """`unmask info` tells parameters, family and memory of those that can be run, and lists the supported of others."""
-    families = {"sdar": "sdar", "Fast_dLLM_Qwen": "fast_dllm_v2"}
+    families = {"sdar": "sdar", "Fast_dLLM_Qwen": "fast_dllm_v2", "llada": "llada", "Dream": "dream"}
     kind = known(name).config["model_type"]
     if kind not in NETWORKS:
         with pytest.raises(

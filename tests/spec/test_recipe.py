@@ -148,10 +148,10 @@ def test_a_value_out_of_range_names_its_key_and_says_what_is_allowed(case: str) 
 
 
 WORDS = {
-    "estimator": (('"chain"', '"magic"'), "Allowed: chain, canvas, first_token, onepass."),
+    "estimator": (('"chain"', '"magic"'), "Allowed: chain, canvas, first_token, onepass, monte_carlo."),
     "dtype": (('"embedded"', '"embedded"\ndtype = "int8"'), "Allowed: float32, float16, bfloat16."),
     "unit": (('unit = "output"', 'unit = "layer"'), "Allowed: output, residual, attention, mlp."),
-    "steps": (('unit = "output"', 'on = ["all"]'), "Allowed: sub, block."),
+    "steps": (('unit = "output"', 'on = ["all"]'), "Allowed: sub, block, tail."),
     "kind": (('"layer_reuse"', '"layer_skip"'), "Kinds: adaptive, combine, custom, full, layer_reuse, trim."),
     "gained": (
         ('candidates = ["k2_*"]', 'candidates = ["k2_*"]\nby = "time"'),

@@ -52,9 +52,10 @@ def run_of(name: str, *changes: tuple[str, str]) -> PlannedRun:
 
 def test_defaults_are_frozen_into_the_identity() -> None:
     identity = run_of("k2_last").identity
-    resolved = DecodeSpec(threshold=0.9, sub_block_size=8, block_size=32, cache="dual")
+    resolved = DecodeSpec(threshold=0.9, sub_block_size=8, block_size=32, cache="dual", top_p=0.95)
     written = msgspec.to_builtins(resolved)
-    assert written.pop("rule") is None, "what came later stays out at its default"
+    for later in DecodeSpec.later:
+        assert written.pop(later) == getattr(DecodeSpec(), later), "what came later stays out at its default"
     assert identity["decode"] == written
     assert identity["policy"] == msgspec.to_builtins(LayerReuseSpec(k=2, layers="last", unit="output"))
     assert set(identity["decode"]) == set(DecodeSpec.__struct_fields__) - set(DecodeSpec.later)

@@ -297,7 +297,7 @@ def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
         model, decode = decoded = _decoded(recipe, each, lock)
-        settings = tuple(getattr(decode, name) for name in SCORED_BY)
+        settings = tuple(getattr(decode, name, None) for name in SCORED_BY)
         meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
         if first.setdefault(meaning, decoded) != decoded:
             copies.append(each.name)

@@ -74,7 +74,7 @@ def describe_published(known: PublishedCheckpoint, batch_size: int, length: int 
 
 
 def _check_lengths(config: ModelConfig, length: int) -> None:
-    if config.block_size is None:
+    if config.block_size is None and not config.family.canvas:
         raise UnmaskError(
             f"config.json names no block size ({config.family.block_field}); give --block-size when you generate."
         )
