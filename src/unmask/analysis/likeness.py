@@ -160,7 +160,7 @@ def flops(result: Measured) -> float | None:
 
 
 def tokens_a_forward(result: Measured) -> float | None:
-    """Accepted tokens over block, sub and commit forwards; None where nothing was generated or counted."""
+    """Accepted tokens over all forwards but prefills; None where nothing was generated or counted."""
     effect = result.effect.get("generation")
     return effect.tokens_a_forward(result.tokens) if effect else None
 

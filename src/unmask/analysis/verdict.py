@@ -33,7 +33,7 @@ MEANINGS = {
         "counted, not timed, so they have no interval."
     ),
     "tokens_a_forward": (
-        "Tokens a forward: accepted tokens over block, sub and commit forwards, the candidate's divided by the "
+        "Tokens a forward: accepted tokens over all forwards but prefills, the candidate's divided by the "
         "control's. They are counted, not timed, so they have no interval."
     ),
 }

@@ -32,7 +32,7 @@ class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
     loglikelihood: float
 
 
-class Likelihood(msgspec.Struct, frozen=True, kw_only=True):
+class EstimatedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A target behind a prefix, parts of it that were masked, and the published estimate from these."""
 
     prefix: list[int]
@@ -83,7 +83,7 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
     estimator: str | None = None
     """Present in vectors of scores, which have rows instead of prompts."""
     rows: list[ScoredRow] = []
-    likelihood: list[Likelihood] = []
+    likelihood: list[EstimatedRow] = []
     """Present in vectors of estimated likelihoods."""
     name: str = ""
     """The file's name, without .json."""

@@ -54,7 +54,7 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Question:
     """One request with its draws, and what was found of each set of masked tokens."""
 
     prefix: Sequence[int]
@@ -87,30 +87,30 @@ def estimate(
         None, None, "none", engine.mask_token, frozenset(), family, guidance=spec.guidance
     )
     layers = engine.config.num_layers
-    asked = [
-        _Asked(request.prefix, tuple(request.target), of_request, Ledger(layers))
+    questions = [
+        _Question(request.prefix, tuple(request.target), of_request, Ledger(layers))
         for request, of_request in zip(requests, draws, strict=True)
     ]
     groups: TargetGroups = {}
-    for number, each in enumerate(asked):
+    for number, each in enumerate(questions):
         for masked in dict.fromkeys(draw.masked for draw in each.draws if draw.masked):
             sequence = _sequence(number, each, masked, settings, layers)
             groups[sequence] = TargetGroup([each.found[masked]])
-    _run(engine, groups, batch_size, progress, [len(each.found) for each in asked])
-    return [each.estimate() for each in asked]
+    _run(engine, groups, batch_size, progress, [len(each.found) for each in questions])
+    return [each.estimate() for each in questions]
 
 
 def _sequence(
-    number: int, asked: _Asked, masked: tuple[int, ...], settings: BlockSettings, layers: int
+    number: int, question: _Question, masked: tuple[int, ...], settings: BlockSettings, layers: int
 ) -> SequenceState:
     """Prefix and target with some of the target unknown."""
-    sequence = SequenceState(number, asked.prefix, len(asked.target), settings, layers)
-    sequence.ledger, sequence.sharing = asked.ledger, asked.sharing
-    target = Target(number, asked.target, sequence.prompt_length)
-    target.revealed = len(asked.target) - len(masked)
-    asked.found[masked] = target
-    for place in set(range(len(asked.target))).difference(masked):
-        sequence.write(sequence.prompt_length + place, asked.target[place])
+    sequence = SequenceState(number, question.prefix, len(question.target), settings, layers)
+    sequence.ledger, sequence.sharing = question.ledger, question.sharing
+    target = Target(number, question.target, sequence.prompt_length)
+    target.revealed = len(question.target) - len(masked)
+    question.found[masked] = target
+    for place in set(range(len(question.target))).difference(masked):
+        sequence.write(sequence.prompt_length + place, question.target[place])
     return sequence
 
 

@@ -109,8 +109,8 @@ def _estimated(
     assert likelihood is not None, "the family says that it can be scored so"
     ends = engine.config.stop_tokens[:1] if likelihood.ends else ()
     draws = [drawn(likelihood, request, decode.draws, decode.seed) for request in requests]
-    asked = [ScoreRequest(request.prefix, (*request.target, *ends)) for request in requests]
-    estimates = estimate(engine, asked, draws, decode, batch_size, progress)
+    ended = [ScoreRequest(request.prefix, (*request.target, *ends)) for request in requests]
+    estimates = estimate(engine, ended, draws, decode, batch_size, progress)
     scores = [Score(each.logprob, False, index, each.stderr) for index, each in enumerate(estimates)]
     ledgers, sharing = [each.ledger for each in estimates], [each.sharing for each in estimates]
     inactive = None if isinstance(policy, Full) else no_step_to_reuse("monte_carlo", single_tokens=False)

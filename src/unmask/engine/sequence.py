@@ -90,15 +90,24 @@ class SequenceState:
         self.known_until = len(prompt)
         """First position that is not known."""
         self.blocks_done = 0
-        self.step = 0
-        """Denoising steps taken in this block."""
         self.total_steps = 0
-        self.block_steps = 0
-        """Full-block steps among them."""
         self.rule_steps = 0
         """Steps of this sub-block as an unmasking rule counts them, idle ones included."""
         self.cached_steps = 0
         """Steps since the last full-block step."""
+        self.unknown = NO_TOKEN if settings.mask_token is None else settings.mask_token
+        """What stands in `tokens` for a position that is not known."""
+        self.tokens = [*prompt, *[self.unknown] * (self.stop - len(prompt))]
+        self.sub_block = range(0)
+        """Positions of the current sub-block: the one that holds the first unknown position."""
+        self._open_block()
+
+    def _open_block(self) -> None:
+        """What is known of a block before its first step."""
+        self.step = 0
+        """Denoising steps taken in this block."""
+        self.block_steps = 0
+        """Full-block steps among them."""
         self.changed: set[int] = set()
         """Positions of the block whose token is newer than its keys."""
         self.remembered: dict[Feature, Refreshes] = {}
@@ -107,11 +116,6 @@ class SequenceState:
         """For each layer, a bit for every offset of this block whose input to it was remembered."""
         self.drift: tuple[float, ...] = ()
         """For each layer, how far its input had moved when that was last measured in this block."""
-        self.unknown = NO_TOKEN if settings.mask_token is None else settings.mask_token
-        """What stands in `tokens` for a position that is not known."""
-        self.tokens = [*prompt, *[self.unknown] * (self.stop - len(prompt))]
-        self.sub_block = range(0)
-        """Positions of the current sub-block: the one that holds the first unknown position."""
         self._open_sub_block()
 
     @property
@@ -237,13 +241,7 @@ class SequenceState:
         self.start = self.anchor = self.stop
         self.tokens += [self.unknown] * self.block_size
         self.blocks_done += 1
-        self.step = 0
-        self.block_steps = 0
-        self.changed.clear()
-        self.remembered.clear()
-        self.measured.clear()
-        self.drift = ()
-        self._open_sub_block()
+        self._open_block()
 
     def _open_sub_block(self) -> None:
         size, anchor = self.sub_block_size, self.anchor

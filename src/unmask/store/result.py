@@ -63,7 +63,7 @@ class CountedWork(msgspec.Struct, frozen=True, kw_only=True):
     """`branch_rows_skipped` as a share of all branch rows."""
 
     def tokens_a_forward(self, tokens: int | None) -> float | None:
-        """Accepted tokens over block, sub and commit forwards: 1 where a model predicts one token at a time."""
+        """Accepted tokens over all forwards but prefills: 1 where a model predicts one token at a time."""
         forwards = sum(number for kind, number in self.forwards.items() if kind != "prefill")
         return tokens / forwards if tokens and forwards else None
 
