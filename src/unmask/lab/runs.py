@@ -252,9 +252,7 @@ def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace
     return folder.folder
 
 
-def removable(
-    runs: Sequence[str], store: StorePlace = None, *, assume_gone: bool = False
-) -> list[RunFolder]:
+def removable(runs: Sequence[str], store: StorePlace = None, *, assume_gone: bool = False) -> list[RunFolder]:
     """The folders of runs that may be deleted; one that is under way, or may be, is refused."""
     place = open_store(store)
     folders = [find_run(place, run) for run in runs]
