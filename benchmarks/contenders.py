@@ -66,7 +66,7 @@ def reference_decoding(network: ReferenceNetwork) -> Decoding:
 
     def run(prompts: Ids, spec: unmask.DecodeSpec) -> Outcome:
         settings = reference.Settings(
-            threshold=spec.threshold, block_cache=spec.block_cache, stop_tokens=spec.stop_tokens or ()
+            threshold=spec.threshold, block_cache=spec.cache == "dual", stop_tokens=spec.stop_tokens or ()
         )
         ids, work = reference.decode(network, prompts, [spec.max_new_tokens] * len(prompts), settings)
         return Outcome(ids, {name: dict(counts) for name, counts in vars(work).items()})

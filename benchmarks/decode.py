@@ -180,7 +180,7 @@ def measure(
     spec = unmask.DecodeSpec(
         max_new_tokens=options.new_tokens,
         threshold=options.threshold,
-        block_cache=case.batch == 1,
+        cache="dual" if case.batch == 1 else "none",
         stop_tokens=(),
     )
     ids, forwards = recorded(engine, prompts, spec)
@@ -195,7 +195,7 @@ def measure(
     seconds = {name: median(getattr(sample, on) for sample in taken) for name, taken in samples.items()}
     return {
         **asdict(case),
-        "block_cache": spec.block_cache,
+        "cache": spec.cache,
         "tokens": tokens,
         "forwards": len(forwards),
         "clock": on,
