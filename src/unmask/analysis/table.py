@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.analysis.stopping import Sequential, sequential_of
 from unmask.errors import UnmaskError
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
@@ -151,6 +152,8 @@ class AnalysedExperiment:
     """Runs of the recipe without a result, including those that were never started."""
     retracted: tuple[Planned, ...] = ()
     """Runs whose results were retracted, so that nothing uses them."""
+    sequential: Sequential | None = None
+    """The runs of the criterion's task, where they end as soon as they are decided; none of them is missing then."""
     foreign: bool = False
 
 
@@ -167,6 +170,12 @@ class TaskResults:
     def name(self) -> str:
         """The task with its limit, as sentences name it."""
         return self.task if self.limit is None else f"{self.task} (limit {self.limit:g})"
+
+    @property
+    def sequential(self) -> Sequential | None:
+        """The runs of this task, where they end as soon as they are decided."""
+        known = self.experiment.sequential
+        return known if known and (known.task, known.limit) == (self.task, self.limit) else None
 
     @property
     def control(self) -> ConfigurationResult | None:
@@ -378,12 +387,18 @@ def experiment_table(store: Store, name: str) -> Table:
             model = models.get(member.configuration)
             entries.append(entry_of(name, member.configuration, result, run.folder, shape, model))
     missing += _never_started(recipe, planned.members) if recipe else []
+    sequential = sequential_of(store, planned)
+    if sequential is not None:
+        missing = [
+            run for run in missing if not sequential.has_stopped(run.configuration, run.task, run.limit)
+        ]
     experiment = AnalysedExperiment(
         name=name,
         control=planned.control,
         success=recipe.success if recipe else None,
         missing=tuple(missing),
         retracted=tuple(retracted),
+        sequential=sequential,
     )
     return Table((experiment,), tuple(entries), tuple(timings))
 

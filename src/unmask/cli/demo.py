@@ -16,7 +16,9 @@ USUAL_SLOTS = 2
 
 @click.command()
 @click.argument("folder", type=Path, default=Path("unmask-demo"))
-@click.option("--slots", type=click.IntRange(1, MOST_SLOTS), metavar="N", help="Runs at a time. [2, on one core 1]")
+@click.option(
+    "--slots", type=click.IntRange(1, MOST_SLOTS), metavar="N", help="Runs at a time. [2, on one core 1]"
+)
 @click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
 def demo(folder: Path, slots: int | None, open_it: bool) -> None:
     """Try ways of reusing work on the model that ships with the package, and learn what they cost and save.
