@@ -43,6 +43,7 @@ FREE_TEXT = {"generate"}
 """Verbs that give the words of a model as they are where the output is no terminal."""
 SAYS_IT_ITSELF = {"info"}
 """Verbs whose document says what is wrong."""
+START_UP = "from unmask.cli import main; main()"
 ENVIRONMENT = {
     "COLUMNS": "140",
     "HF_HUB_OFFLINE": "1",
@@ -92,7 +93,9 @@ def as_command(case: Case, folder: Path, environment: dict[str, str]) -> Ran:
     """Run a case as a process of its own."""
     before, outside = _written(folder), _written(folder.parent / "outside")
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "unmask", *case.argv]
+    # What stands in for Python here does so in the command too, so that its workers are planted ones.
+    start_up = f"import sys; sys.argv[0] = 'unmask'; sys.executable = {sys.executable!r}; {START_UP}"
+    words = [sys.executable, "-c", start_up, *case.argv]
     try:
         done = subprocess.run(
             words,

@@ -124,7 +124,7 @@ def test_a_number_that_nobody_can_square_is_damage(store: Store, size: float) ->
     for fields in ({"correct": size}, {"metrics": {"acc,none": [size]}}):
         lines = [json.dumps({"id": "gsm8k/0", **values}) for values in ({"correct": 1.0}, fields, {})]
         attempt.samples_file.write_text("".join(line + "\n" for line in lines))
-        with pytest.raises(UnmaskError, match="Line 2 of .* is damaged"):
+        with pytest.raises(UnmaskError, match=r"Line 2 of .* is damaged"):
             list(attempt.samples())
     file = run.folder / "result.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": size}))

@@ -28,6 +28,7 @@ from unmask.store.result import (
     Subtask,
     TimingResult,
 )
+from unmask.store.traces import with_traces
 
 Plain = Mapping[str, Any]
 
@@ -268,7 +269,7 @@ def entry_of(
         configuration=configuration,
         task=result.task,
         limit=(identity.get("task") or {}).get("limit"),
-        policy=identity.get("policy") or {},
+        policy=_policy(identity, folder),
         decode=identity.get("decode") or {},
         value=float(result.value),
         stderr=result.stderr,
@@ -294,8 +295,17 @@ def entry_of(
     )
 
 
+def _policy(settings: Plain, run: Path | None) -> Plain:
+    """The policy of a run in a store, with the traces that it names."""
+    policy = settings.get("policy") or {}
+    return with_traces(run.parents[1], policy) if run else policy
+
+
 def timings_of(
-    experiment: str, result: TimingResult, models: Mapping[str, str] | None = None
+    experiment: str,
+    result: TimingResult,
+    models: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> Iterator[ConfigurationTiming]:
     """All configurations of a timing run's result; `models` names checkpoints of their own."""
     settings = result.identity.get("configurations") or {}
@@ -307,7 +317,7 @@ def timings_of(
             task=result.task,
             run=result.id,
             control=result.control,
-            policy=setting.get("policy") or {},
+            policy=_policy(setting, folder),
             decode=setting.get("decode") or {},
             path=result.path,
             tokens=measured.tokens or 0,
@@ -380,7 +390,7 @@ def experiment_table(store: Store, name: str) -> Table:
         elif run.retraction() is not None:
             retracted.append(_planned(member))
         elif isinstance(result, TimingResult):
-            timings += timings_of(name, result, models)
+            timings += timings_of(name, result, models, run.folder)
         else:
             locked = lock.with_weights(result.identity.get("weights")) if lock is not None else None
             shape = locked.shape if locked is not None else None

@@ -28,6 +28,7 @@ from unmask.store.index import listing
 from unmask.store.run_folder import RunFolder, Terms, WorkerSettings
 from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
+from unmask.store.traces import keep_traces
 
 if TYPE_CHECKING:
     from unmask.analysis.ceilings import Outlook, StepCounts
@@ -390,6 +391,8 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun], terms: Te
     judged = {terms.control, *terms.candidates} if terms else set()
     evaluation = opened.recipe.evaluation
     models = opened.recipe.models
+    for each in opened.recipe.expanded():
+        keep_traces(store.root, opened.recipe.policy_of(each).with_named_traces()[1])
     for run in runs:
         worker = WorkerSettings(
             experiment=opened.recipe.name,
