@@ -14,7 +14,7 @@ from unmask.store.attempt import Computation, Sample
 from unmask.store.result import AccuracyResult
 from unmask.store.run_folder import Terms, WorkerSettings
 from unmask.store.state import SubmittedJob, state_of
-from unmask.store.stopping import ScoredRow, add_rows, rows_of, stop, stopped
+from unmask.store.stopping import AnsweredRow, add_rows, rows_of, stop, stopped
 
 ROWS = 200
 TASK = {"name": "arith", "limit": None, "rows": {"arith": ROWS}}
@@ -38,7 +38,7 @@ def answer(run: RunFolder, values: Iterable[float], kind: str = "cpu") -> None:
     """An attempt that has scored the first rows of the order with these values."""
     attempt = run.new_attempt()
     attempt.compute_as(Computation(device=kind))
-    add_rows(attempt, [ScoredRow(row=row, value=value) for row, value in zip(ORDER, values, strict=False)])
+    add_rows(attempt, [AnsweredRow(row=row, value=value) for row, value in zip(ORDER, values, strict=False)])
 
 
 def terms(control: RunFolder, *candidates: RunFolder, bounds: tuple[float, ...] = (0.05,)) -> Terms:
@@ -103,7 +103,7 @@ def test_only_the_rows_that_both_have_in_the_order_count(store: Store) -> None:
     answer(control, [1.0] * 100)
     attempt = bad.new_attempt()
     attempt.compute_as(Computation(device="cpu"))
-    add_rows(attempt, [ScoredRow(row=row, value=0.0) for row in ORDER[1:100]])
+    add_rows(attempt, [AnsweredRow(row=row, value=0.0) for row in ORDER[1:100]])
     assert fate(bad, terms(control, bad)) is None
 
 

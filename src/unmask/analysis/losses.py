@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unmask.analysis.likeness import control_of, must_agree, outcome_class
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics import LEVEL, Interval, bonferroni, bonferroni_level, unpaired_interval
-from unmask.analysis.stopping import Sequential
+from unmask.analysis.stopping import StoppingSweep
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import in_words, level_in_percent
 
@@ -21,7 +21,7 @@ class Comparisons:
 
     count: int
     together: float = LEVEL
-    sequential: Sequential | None = None
+    sequential: StoppingSweep | None = None
     """Where runs may end as soon as they are decided: intervals hold at every look then."""
 
     @property
@@ -117,7 +117,7 @@ def loss_of(
     )
 
 
-def anytime_loss(sequential: Sequential, configuration: str) -> Loss | None:
+def anytime_loss(sequential: StoppingSweep, configuration: str) -> Loss | None:
     """What a configuration loses in a sweep that stops when it knows: never a p-value, which supposes one look."""
     known = sequential.loss(configuration)
     if known is None:

@@ -19,10 +19,10 @@ from unmask.spec.recipe import Gained
 from unmask.store import Store
 from unmask.store.experiments import Experiment
 from unmask.store.run_folder import RunFolder, Terms
-from unmask.store.stopping import ScoredRow, Stopped, rows_of, stopped
+from unmask.store.stopping import AnsweredRow, Stopped, rows_of, stopped
 
 EVERYONE = "every candidate is decided"
-Rows = Mapping[str, ScoredRow]
+Rows = Mapping[str, AnsweredRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _decision(control: Rows, candidate: Rows, order: Sequence[str], terms: Terms
 
 
 @dataclass(frozen=True)
-class Sequential:
+class StoppingSweep:
     """The runs of one task whose sweep stops when it knows."""
 
     task: str
@@ -116,7 +116,7 @@ class Sequential:
         return answer_order(self.runs[self.control].identity["task"], self.terms.seed)
 
     @cached_property
-    def rows(self) -> dict[str, dict[str, ScoredRow]]:
+    def rows(self) -> dict[str, dict[str, AnsweredRow]]:
         """The scored rows of each configuration; none of one whose files are damaged."""
         return {name: _readable_rows(run) for name, run in self.runs.items()}
 
@@ -149,9 +149,9 @@ class Sequential:
         """What a configuration gains by counting, over the rows that both have answered; None without counts."""
         before, after = self.rows[self.control], self.rows.get(name, {})
         common = [
-            (one, two)
+            (first, second)
             for row in _common(before, after, self.order)
-            if (one := before[row]).effect is not None and (two := after[row]).effect is not None
+            if (first := before[row]).effect is not None and (second := after[row]).effect is not None
         ]
         if not common:
             return None
@@ -165,7 +165,7 @@ class Sequential:
         return (tokens[1] / forwards[1]) / (tokens[0] / forwards[0]) if all((*forwards, *tokens)) else None
 
 
-def sequential_of(store: Store, planned: Experiment) -> Sequential | None:
+def sequential_of(store: Store, planned: Experiment) -> StoppingSweep | None:
     """What an experiment knows of its runs that may end; None where all went to their end, or none was planned."""
     terms = planned.until_decided
     if not isinstance(terms, Terms):
@@ -175,7 +175,7 @@ def sequential_of(store: Store, planned: Experiment) -> Sequential | None:
     if not names:
         return None
     control = names[0]
-    return Sequential(
+    return StoppingSweep(
         task=control.task,
         limit=control.limit,
         terms=terms,
@@ -188,14 +188,14 @@ def sequential_of(store: Store, planned: Experiment) -> Sequential | None:
     )
 
 
-def _readable_rows(run: RunFolder) -> dict[str, ScoredRow]:
+def _readable_rows(run: RunFolder) -> dict[str, AnsweredRow]:
     try:
         return rows_of(run)
     except UnmaskError:
         return {}
 
 
-def _counted(rows: Sequence[ScoredRow]) -> WorkSums:
+def _counted(rows: Sequence[AnsweredRow]) -> WorkSums:
     sums = [WorkSums.from_row(row.effect) for row in rows if row.effect is not None]
     for other in sums[1:]:
         sums[0].add(other)

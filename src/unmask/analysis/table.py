@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unmask.analysis.stopping import Sequential, sequential_of
+from unmask.analysis.stopping import StoppingSweep, sequential_of
 from unmask.errors import UnmaskError
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
@@ -153,7 +153,7 @@ class AnalysedExperiment:
     """Runs of the recipe without a result, including those that were never started."""
     retracted: tuple[Planned, ...] = ()
     """Runs whose results were retracted, so that nothing uses them."""
-    sequential: Sequential | None = None
+    sequential: StoppingSweep | None = None
     """The runs of the criterion's task, where they end as soon as they are decided; none of them is missing then."""
     foreign: bool = False
 
@@ -173,7 +173,7 @@ class TaskResults:
         return self.task if self.limit is None else f"{self.task} (limit {self.limit:g})"
 
     @property
-    def sequential(self) -> Sequential | None:
+    def sequential(self) -> StoppingSweep | None:
         """The runs of this task, where they end as soon as they are decided."""
         known = self.experiment.sequential
         return known if known and (known.task, known.limit) == (self.task, self.limit) else None

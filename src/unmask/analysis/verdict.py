@@ -17,7 +17,7 @@ from unmask.analysis.gains import GAINED, Gain, counted_gain, exact_gain, speedu
 from unmask.analysis.guards import Finding, run_guards
 from unmask.analysis.losses import Comparisons, Loss, anytime_loss, comparisons_of, loss_of
 from unmask.analysis.statistics import careful_discordance, samples_for_margin
-from unmask.analysis.stopping import Sequential
+from unmask.analysis.stopping import StoppingSweep
 from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import bound_points, counted, in_words, join_words, percent, points
 from unmask.errors import UnmaskError
@@ -91,14 +91,14 @@ def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple
     )
 
 
-def _sequential(about: AnalysedExperiment, criteria: SuccessSpec) -> Sequential | None:
+def _sequential(about: AnalysedExperiment, criteria: SuccessSpec) -> StoppingSweep | None:
     """The runs that the criteria are about, where they may end as soon as they are decided."""
     known = about.sequential
     return known if known and (known.task, known.control) == (criteria.task, criteria.control) else None
 
 
 def _comparisons(
-    table: Table, group: TaskResults | None, sequential: Sequential | None, candidates: int
+    table: Table, group: TaskResults | None, sequential: StoppingSweep | None, candidates: int
 ) -> Comparisons:
     if sequential is not None:
         return Comparisons(sequential.terms.comparisons, sequential=sequential)

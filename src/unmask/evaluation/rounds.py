@@ -14,7 +14,7 @@ from lm_eval.api.instance import Instance
 from unmask.cost.work_sums import WorkSums
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
-from unmask.store.stopping import ScoredRow
+from unmask.store.stopping import AnsweredRow
 
 
 class Decided(BaseException):
@@ -39,7 +39,7 @@ class Rounds:
     size: int
     metric: str | None
     """That of the run; None takes the usual one of each task."""
-    ended: Callable[[int, Sequence[ScoredRow]], None]
+    ended: Callable[[int, Sequence[AnsweredRow]], None]
     """Called after each round with its number, from 1, and its rows; an error that it raises ends the run."""
     tasks: Mapping[str, Any] = field(default_factory=dict)
     """lm-eval's tasks, once they are set up."""
@@ -85,7 +85,7 @@ class Rounds:
             of_row[id(request)].resps.append(answers[place])
         self.ended(number, [self._scored(row, list(rows[row].values())) for row in self.order if row in rows])
 
-    def _scored(self, row: str, instances: list[Instance]) -> ScoredRow:
+    def _scored(self, row: str, instances: list[Instance]) -> AnsweredRow:
         instances.sort(key=lambda instance: instance.idx)
         name = instances[0].task_name or ""
         task = self.tasks[name]
@@ -98,6 +98,6 @@ class Rounds:
         if not isinstance(value, int | float):
             raise UnmaskError(f"{row} has no number for {metric}, so its run cannot end when it is decided.")
         effect, tokens = self._work.get(row, (None, None))
-        return ScoredRow(
+        return AnsweredRow(
             row=row, value=float(value), tokens=tokens, effect=effect.as_row() if effect else None
         )

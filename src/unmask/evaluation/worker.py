@@ -37,7 +37,7 @@ from unmask.store.environment import computation, environment
 from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
 from unmask.store.run_folder import RunFolder, Terms, WorkerSettings
-from unmask.store.stopping import ScoredRow, add_rows, stop
+from unmask.store.stopping import AnsweredRow, add_rows, stop
 from unmask.store.traces import check_traces, with_traces
 
 Judge = Callable[[RunFolder], str | None]
@@ -228,7 +228,7 @@ def _rounds(run: RunFolder, attempt: Attempt, judge: Judge | None) -> Rounds | N
         return None
     order = answer_order(task, terms.seed)
 
-    def ended(number: int, rows: Sequence[ScoredRow]) -> None:
+    def ended(number: int, rows: Sequence[AnsweredRow]) -> None:
         add_rows(attempt, rows)
         answered = min(number * terms.rows, len(order))
         if answered < len(order) and (reason := judge(run)) is not None:

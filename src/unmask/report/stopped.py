@@ -2,7 +2,7 @@
 
 from unmask.analysis.gains import COUNTED
 from unmask.analysis.statistics import LEVEL, bonferroni_level
-from unmask.analysis.stopping import Sequential
+from unmask.analysis.stopping import StoppingSweep
 from unmask.analysis.words import MISSING, TIMES, in_percent, level_in_percent, span, times
 
 STOPPED_NOTE = (
@@ -12,7 +12,7 @@ STOPPED_NOTE = (
 )
 
 
-def stopped_headings(sequential: Sequential) -> tuple[str, ...]:
+def stopped_headings(sequential: StoppingSweep) -> tuple[str, ...]:
     """The headings of that table."""
     level = level_in_percent(bonferroni_level(LEVEL, sequential.terms.comparisons))
     return (
@@ -26,7 +26,7 @@ def stopped_headings(sequential: Sequential) -> tuple[str, ...]:
     )
 
 
-def stopped_rows(sequential: Sequential | None) -> list[tuple[str, ...]]:
+def stopped_rows(sequential: StoppingSweep | None) -> list[tuple[str, ...]]:
     """A row for each run that ended before its last row."""
     if sequential is None:
         return []
@@ -43,7 +43,7 @@ def stopped_rows(sequential: Sequential | None) -> list[tuple[str, ...]]:
     ]
 
 
-def brief_row(sequential: Sequential, name: str) -> dict[str, str]:
+def brief_row(sequential: StoppingSweep, name: str) -> dict[str, str]:
     """Cells of a run in the table that `unmask run` ends with, by the titles of their columns."""
     return {
         "Configuration": _named(sequential, name),
@@ -55,11 +55,11 @@ def brief_row(sequential: Sequential, name: str) -> dict[str, str]:
     }
 
 
-def _named(sequential: Sequential, name: str) -> str:
+def _named(sequential: StoppingSweep, name: str) -> str:
     return f"{name} (control)" if name == sequential.control else name
 
 
-def _drop(sequential: Sequential, name: str) -> str:
+def _drop(sequential: StoppingSweep, name: str) -> str:
     loss = sequential.loss(name)
     if loss is None:
         return MISSING

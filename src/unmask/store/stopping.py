@@ -25,7 +25,7 @@ from unmask.store.run_folder import RunFolder
 ROWS, STOPPED = "rows.jsonl", "stopped.json"
 
 
-class ScoredRow(msgspec.Struct, frozen=True, kw_only=True):
+class AnsweredRow(msgspec.Struct, frozen=True, kw_only=True):
     """A line of rows.jsonl: a row whose requests are answered, with the value of the headline metric."""
 
     row: str
@@ -55,7 +55,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
     """When the attempt ended, in UTC."""
 
 
-def add_rows(attempt: Attempt, rows: Sequence[ScoredRow]) -> None:
+def add_rows(attempt: Attempt, rows: Sequence[AnsweredRow]) -> None:
     """Add the rows of a round; they are safe when this returns."""
     path = attempt.folder / ROWS
     try:
@@ -81,14 +81,14 @@ def stopped(attempt: Attempt) -> Stopped | None:
         return None
 
 
-def rows_of(run: RunFolder) -> dict[str, ScoredRow]:
+def rows_of(run: RunFolder) -> dict[str, AnsweredRow]:
     """The scored rows of a run by their names: those of all its attempts of one kind, and all where it is done.
 
     Answers of another kind of computation than the newest attempt's are computed again, so their rows do not count.
     """
     attempts = run.attempts()
     kinds = [kind for attempt in attempts if (kind := attempt.computation()) is not None]
-    rows: dict[str, ScoredRow] = {}
+    rows: dict[str, AnsweredRow] = {}
     for attempt in attempts:
         if kinds and attempt.computation() == kinds[-1]:
             rows.update((row.row, row) for row in _rows_in(attempt))
@@ -96,10 +96,10 @@ def rows_of(run: RunFolder) -> dict[str, ScoredRow]:
     if isinstance(result, AccuracyResult) and result.attempt:
         for sample in run.attempt(result.attempt).samples():
             if sample.correct is not None and sample.id not in rows:
-                rows[sample.id] = ScoredRow(row=sample.id, value=sample.correct, tokens=sample.tokens)
+                rows[sample.id] = AnsweredRow(row=sample.id, value=sample.correct, tokens=sample.tokens)
     return rows
 
 
-def _rows_in(attempt: Attempt) -> Iterator[ScoredRow]:
+def _rows_in(attempt: Attempt) -> Iterator[AnsweredRow]:
     mend = f"delete the folder {attempt.folder} and run again: only its answers are computed anew"
-    return read_lines(attempt.folder / ROWS, msgspec.json.Decoder(ScoredRow).decode, mend)
+    return read_lines(attempt.folder / ROWS, msgspec.json.Decoder(AnsweredRow).decode, mend)
