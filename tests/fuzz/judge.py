@@ -36,6 +36,7 @@ MOST_COMMAND_SECONDS = 20.0
 """The same for a command, which loads Python, torch and lm-eval first."""
 LONGEST_WAIT = 120
 LONGEST_SENTENCE = 2_000
+INTERRUPTED = 130
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = re.compile(r"\.(.+\.[0-9]+\.[0-9a-f]{8}|new\..+|removed\..+)")
 """Names of files that are being written."""
@@ -121,7 +122,8 @@ def as_command(case: Case, folder: Path, environment: dict[str, str]) -> Ran:
 
 
 def _judge(ran: Ran, case: Case, most_seconds: float) -> None:
-    if ran.code not in (0, 1, 2):
+    codes = (0, 1, 2, INTERRUPTED) if _interrupts(case) else (0, 1, 2)
+    if ran.code not in codes:
         ran.wrong.append(f"exit code {ran.code}: {ran.stderr[-500:]}")
     if "Traceback (most recent call last)" in ran.stdout + ran.stderr:
         ran.wrong.append(f"a traceback: {ran.stderr[-800:]}")
@@ -139,6 +141,11 @@ def _judge(ran: Ran, case: Case, most_seconds: float) -> None:
             ran.wrong.append(f"not one sentence: {ran.stderr[-500:]!r}")
         elif len(last) > LONGEST_SENTENCE:
             ran.wrong.append(f"a sentence of {len(last)} characters: {last[:300]}...")
+
+
+def _interrupts(case: Case) -> bool:
+    """Whether code of the case's own may raise what Ctrl-C raises, which nobody can tell from Ctrl-C."""
+    return any(b"KeyboardInterrupt" in edit.content for edit in case.edits)
 
 
 Snapshot = dict[Path, tuple[int, int, int]]

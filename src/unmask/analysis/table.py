@@ -16,6 +16,7 @@ from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import Attempt
+from unmask.store.environment import UNKNOWN
 from unmask.store.experiments import Experiment, Member, experiment_names, experiment_of
 from unmask.store.result import (
     AccuracyResult,
@@ -353,7 +354,7 @@ def _provenance(result: AnyResult, setting: Plain | None = None) -> dict[str, An
         "data": task.get("rows_sha256"),
         "task version": task.get("version"),
         "lm_eval": task.get("lm_eval"),
-        "commit": environment.commit,
+        "commit": None if environment.commit == UNKNOWN else environment.commit,
         "dirty": environment.dirty,
         "diff": environment.diff_sha256,
         "machine": environment.machine,
