@@ -17,7 +17,7 @@ from unmask.errors import UnmaskError
 from unmask.spec.conduct import answer_order
 from unmask.spec.recipe import Gained
 from unmask.store import Store
-from unmask.store.experiments import Experiment
+from unmask.store.experiments import Experiment, Member
 from unmask.store.run_folder import RunFolder, Terms
 from unmask.store.stopping import AnsweredRow, Stopped, rows_of, stopped
 
@@ -130,9 +130,10 @@ class StoppingSweep:
         }
         return {name: end for name, end in ends.items() if end is not None}
 
-    def has_stopped(self, name: str | None, task: str, limit: float | None) -> bool:
+    def has_stopped(self, member: Member) -> bool:
         """Whether a run of the experiment ended before its last row."""
-        return (task, limit) == (self.task, self.limit) and name in self.stopped
+        run = self.runs.get(member.configuration)
+        return run is not None and run.name == member.folder and member.configuration in self.stopped
 
     def accuracy(self, name: str) -> float | None:
         """Of the rows that were answered."""

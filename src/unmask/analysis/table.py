@@ -378,7 +378,7 @@ def experiment_table(store: Store, name: str) -> Table:
     """The results of one experiment."""
     planned = experiment_of(store, name)
     lock, recipe = _lock(planned), planned_recipe(planned)
-    models = recipe.own_models() if recipe else {}
+    models, sequential = recipe.own_models() if recipe else {}, sequential_of(store, planned)
     entries: list[ConfigurationResult] = []
     timings: list[ConfigurationTiming] = []
     missing: list[Planned] = []
@@ -387,7 +387,8 @@ def experiment_table(store: Store, name: str) -> Table:
         run = RunFolder(store.runs_folder / member.folder)
         result = run.result()
         if result is None:
-            missing.append(_planned(member))
+            if not sequential or not sequential.has_stopped(member):
+                missing.append(_planned(member))
         elif run.retraction() is not None:
             retracted.append(_planned(member))
         elif isinstance(result, TimingResult):
@@ -398,11 +399,6 @@ def experiment_table(store: Store, name: str) -> Table:
             model = models.get(member.configuration)
             entries.append(entry_of(name, member.configuration, result, run.folder, shape, model))
     missing += _never_started(recipe, planned.members) if recipe else []
-    sequential = sequential_of(store, planned)
-    if sequential is not None:
-        missing = [
-            run for run in missing if not sequential.has_stopped(run.configuration, run.task, run.limit)
-        ]
     experiment = AnalysedExperiment(
         name=name,
         control=planned.control,
