@@ -165,10 +165,14 @@ def test_other_weights_and_large_ones_are_refused(run: RunFolder, checkpoint: Pa
         make_recordings([(run, ["arith/0"])], largest=10)
     with pytest.raises(UnmaskError, match="no generated answer to arith/9"):
         make_recordings([(run, ["arith/9"])])
+    (checkpoint / "added.json").write_text("{}")
+    with pytest.raises(UnmaskError, match="was not there when the checkpoint was locked"):
+        make_recordings([(run, ["arith/0"])])
+    (checkpoint / "added.json").unlink()
     lock = json.loads((tmp_path / "recipe.lock").read_text())
     lock["files"]["config.json"] = "0" * 64
     (tmp_path / "recipe.lock").write_text(json.dumps(lock))
-    with pytest.raises(UnmaskError, match="does not hold the weights"):
+    with pytest.raises(UnmaskError, match="is not the file that was locked"):
         make_recordings([(run, ["arith/0"])])
 
 
