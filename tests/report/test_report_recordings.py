@@ -13,7 +13,7 @@ from cli_cases import RECIPE, write_tokenizer
 
 from unmask.engine.engine import Engine
 from unmask.errors import UnmaskError
-from unmask.evaluation.lock import file_sha256
+from unmask.evaluation.lock import checkpoint_files, file_sha256
 from unmask.evaluation.recordings import make_recordings, record_decoding, run_lengths
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
@@ -99,7 +99,7 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
     """A run with one answer that the engine really gave."""
     lock = Lock(
         model=str(checkpoint),
-        files={file.name: file_sha256(file) for file in sorted(checkpoint.glob("*.json*")) if file.is_file()},
+        files={file.name: file_sha256(file) for file in checkpoint_files(checkpoint)},
     )
     (tmp_path / "recipe.lock").write_text(as_text(lock))
     identity = {
