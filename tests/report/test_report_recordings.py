@@ -169,10 +169,15 @@ def test_other_weights_and_large_ones_are_refused(run: RunFolder, checkpoint: Pa
     with pytest.raises(UnmaskError, match="was not there when the checkpoint was locked"):
         make_recordings([(run, ["arith/0"])])
     (checkpoint / "added.json").unlink()
-    lock = json.loads((tmp_path / "recipe.lock").read_text())
-    lock["files"]["config.json"] = "0" * 64
-    (tmp_path / "recipe.lock").write_text(json.dumps(lock))
+    config = (checkpoint / "config.json").read_text()
+    (checkpoint / "config.json").write_text(f"{config} ")
     with pytest.raises(UnmaskError, match="is not the file that was locked"):
+        make_recordings([(run, ["arith/0"])])
+    (checkpoint / "config.json").write_text(config)
+    lock = json.loads((tmp_path / "recipe.lock").read_text())
+    lock["files"]["model.safetensors"] = "0" * 64
+    (tmp_path / "recipe.lock").write_text(json.dumps(lock))
+    with pytest.raises(UnmaskError, match="does not hold the weights"):
         make_recordings([(run, ["arith/0"])])
 
 
