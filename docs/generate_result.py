@@ -12,6 +12,7 @@ SOURCES = {
     "result.py": "result.json in a run's folder",
     "run_folder.py": "worker.json and retracted.json in a run's folder",
     "attempt.py": "Files of an attempt: attempt.json, computation.json, failure.json, answers.jsonl, samples.jsonl",
+    "stopping.py": "Files of an attempt that may end before its last row: rows.jsonl, stopped.json",
     "process.py": "Fields of attempt.json that identify a process",
 }
 INTRODUCTION = """# The files of a run

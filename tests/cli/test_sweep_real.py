@@ -142,6 +142,7 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
         unmask=version("unmask"),
         commit=environment["commit"],
         diff_sha256=environment["diff_sha256"],
+        code_sha256=environment["code_sha256"],
         torch=version("torch"),
         device="cpu",
         dtype="float32",

@@ -214,6 +214,16 @@ def test_answers_of_another_kind_of_computation_are_told_apart(store: Store, cha
     assert set(run.answers()) == {"a", "b", "c"}
 
 
+def test_where_the_code_is_known_it_decides_and_not_the_commit(store: Store) -> None:
+    run = store.run(identity())
+    here = msgspec.structs.replace(HERE, code_sha256="a" * 64)
+    computed(run, msgspec.structs.replace(here, commit="unknown"), "a")
+    computed(run, msgspec.structs.replace(here, code_sha256="b" * 64), "b")
+    computed(run, HERE, "c")
+    assert set(run.answers(here)) == {"a", "c"}
+    assert list(run.answers_of_other_kinds(here).values()) == [{"b"}]
+
+
 def test_answers_of_older_versions_are_of_no_known_kind(store: Store) -> None:
     run = store.run(identity())
     computed(run, None, "a")

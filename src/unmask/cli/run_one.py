@@ -18,6 +18,7 @@ from unmask.store.environment import loaded_code
 from unmask.store.files import open_to_append
 from unmask.store.redaction import clean_copy
 from unmask.store.run_folder import RunFolder
+from unmask.store.stopping import stopped
 
 
 @click.command(name="run-one")
@@ -45,9 +46,10 @@ def run_one(folder: Path, keep_output: bool) -> None:
         with attempt.working():
             loaded_code()  # code that is edited while the model is loaded is not what this process runs
             # Imported here, so that a broken installation of torch is written down as a failure of the attempt.
+            from unmask.analysis.stopping import fate_of
             from unmask.evaluation.worker import complete
 
-            published = complete(run, attempt)
+            published = complete(run, attempt, fate_of)
     except KeyboardInterrupt:
         click.echo("Stopped; running it again goes on from here.", err=True)
         raise
@@ -56,6 +58,9 @@ def run_one(folder: Path, keep_output: bool) -> None:
     except Exception:
         traceback.print_exc()
         raise
+    if (end := stopped(attempt)) is not None:
+        click.echo(f"{run.name} is stopped after {end.rows} of {end.of} rows: {end.reason}.")
+        return
     click.echo(f"{run.name} is done." if published else f"{run.name} was done by another worker first.")
 
 

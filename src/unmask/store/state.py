@@ -14,9 +14,12 @@ from unmask.store.attempt import Attempt
 from unmask.store.index import Listing, listing, read_record
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
+from unmask.store.stopping import stopped
 from unmask.store.store import Store
 
-Status = Literal["done", "retracted", "running", "pending", "interrupted", "failed", "missing", "unknown"]
+Status = Literal[
+    "done", "retracted", "running", "pending", "interrupted", "failed", "stopped", "missing", "unknown"
+]
 
 HEARTBEAT_SECONDS = 120.0
 RUNNING = {"RUNNING", "COMPLETING", "RESIZING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"}
@@ -108,9 +111,13 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
             return State("failed", job.death)
         return State("running" if word in RUNNING else "pending" if word in PENDING else "missing")
     for attempt in reversed(attempts):
-        if attempt.failure() is None and _is_alive(attempt, word, now):
+        if attempt.failure() is None and stopped(attempt) is None and _is_alive(attempt, word, now):
             return _with_attempt("running", None, attempt)
     newest = attempts[-1]
+    end = stopped(newest)
+    # The job of an attempt may outlive it, or a later job wait to go on from there.
+    if end is not None and (word not in RUNNING | PENDING or (job and newest.record().job == job.id)):
+        return _with_attempt("stopped", f"{end.rows} of {end.of} rows: {end.reason}", newest)
     if job is not None and word == UNKNOWN:
         return _unknown(job, newest)
     if job is not None and job.death:
