@@ -16,7 +16,7 @@ from typing import Any, Literal
 from unmask.errors import UnmaskError
 from unmask.model.hub import ASSETS
 from unmask.spec.published import published_rows
-from unmask.store.result import stderr_key
+from unmask.store.foreign import stderr_key
 
 EMBEDDED_TASKS = ASSETS / "tasks"
 MATH_SUBJECTS = {

@@ -21,6 +21,7 @@ from unmask.evaluation.harness import Options, evaluate_tasks
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.task_data import Loaded, tasks_of
 from unmask.store.attempt import Sample
+from unmask.store.foreign import stderr_key
 from unmask.store.result import (
     AccuracyResult,
     Answers,
@@ -29,7 +30,6 @@ from unmask.store.result import (
     SharedWork,
     Subtask,
     Totals,
-    stderr_key,
 )
 
 DIGITS = 6

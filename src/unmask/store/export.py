@@ -21,8 +21,9 @@ from unmask.spec import PolicySpec, known_policy
 from unmask.spec.decode import cache_of
 from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
+from unmask.store.foreign import stderr_key
 from unmask.store.index import IndexedTiming, IndexRecord
-from unmask.store.result import AccuracyResult, Environment, Subtask, stderr_key
+from unmask.store.result import AccuracyResult, Environment, Subtask
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
 

@@ -21,7 +21,6 @@ from unmask.reading import is_countable, read_plain
 from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
 from unmask.store.redaction import redacted_bytes
-from unmask.store.result import stderr_key
 from unmask.store.store import Store
 
 SUMMARY = "summary.json"
@@ -333,3 +332,9 @@ def _optional(part: Mapping[str, Any], name: str) -> str | None:
 def _part(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = record.get(name)
     return part if isinstance(part, Mapping) else {}
+
+
+def stderr_key(metric: str) -> str:
+    """The name under which lm-eval's results hold the standard error of a metric such as `acc,none`."""
+    name, comma, filtered = metric.partition(",")
+    return f"{name}_stderr{comma}{filtered}"

@@ -442,11 +442,5 @@ class TimingResult(RunResult, frozen=True, kw_only=True, tag="timing"):
     """The most memory in use during the timed rounds."""
 
 
-def stderr_key(metric: str) -> str:
-    """The name under which lm-eval's results hold the standard error of a metric such as `acc,none`."""
-    name, comma, filtered = metric.partition(",")
-    return f"{name}_stderr{comma}{filtered}"
-
-
 AnyResult = AccuracyResult | TimingResult
 """A result, told apart by its field `kind`: accuracy or timing."""
