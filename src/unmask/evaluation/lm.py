@@ -325,13 +325,14 @@ class UnmaskLM(TemplateLM):
         def scored(
             group: PrefixGroup, scores: list[Score], ledger: Ledger, sharing: Sharing, inactive: str | None
         ) -> None:
+            shape = self.engine.config.shape
             answer = ScoredGroup(
                 key=keys[tuple(group)],
                 scores=[(score.logprob, score.is_greedy) for score in scores],
                 inactive=inactive,
-                effect=WorkSums.of(ledger, self.engine.config.shape, len(group)).as_row(),
-                shared=shared_work(sharing, self.engine.config.shape),
-                stderrs=[each.stderr for each in scores if each.stderr is not None] or msgspec.UNSET,
+                effect=WorkSums.of(ledger, shape, len(group)).as_row(),
+                shared=shared_work(sharing, shape),
+                stderrs=_stderrs(scores),
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):
@@ -349,9 +350,7 @@ class UnmaskLM(TemplateLM):
                 bar.advance(len(group))
             else:
                 missing.add(group)
-        scorer = Scorer(
-            self.engine, self.decode, self.policy, self.estimator, self.order, self.batch_size, self.meter
-        )
+        scorer = self._scorer()
         rows = [{row_of(instances[place]) for place in group} for group in groups] if rounds else []
         for number, part in enumerate(rounds.parts(rows) if rounds else [range(len(groups))], start=1):
             todo = [groups[place] for place in part if tuple(groups[place]) in missing]
@@ -360,6 +359,11 @@ class UnmaskLM(TemplateLM):
                 rounds.end(number, instances, answers)
         bar.close()
         return [answers[place] for place in range(len(pairs))]
+
+    def _scorer(self) -> Scorer:
+        return Scorer(
+            self.engine, self.decode, self.policy, self.estimator, self.order, self.batch_size, self.meter
+        )
 
     def _folder(self) -> Path:
         if self.engine.folder is None:
@@ -382,6 +386,11 @@ def _generation_keys(requests: Sequence[Instance]) -> list[str]:
         keys.append(key_of(key, seen[key]))
         seen[key] += 1
     return keys
+
+
+def _stderrs(scores: Sequence[Score]) -> list[float] | msgspec.UnsetType:
+    """The standard errors of estimated scores; unset where scores are computed."""
+    return [score.stderr for score in scores if score.stderr is not None] or msgspec.UNSET
 
 
 def _group_key(group: PrefixGroup, requests: Sequence[ScoreRequest], names: Sequence[str]) -> str:
