@@ -71,10 +71,10 @@ def decisions_of(terms: Terms, rows: int) -> tuple[Decision, ...]:
     independent, and never fewer than are lost.
     """
     level, allowed = bonferroni_level(LEVEL, terms.comparisons), min(terms.bounds)
-    found = []
+    decisions = []
     for loss in dict.fromkeys(multiple * allowed for multiple in MULTIPLES):
         if loss <= ACCURACY:
             changed = max(loss, AGREEMENT * independent_discordance(ACCURACY, loss))
             simulated = simulate(rows, terms.rows, loss, changed, terms.bounds, level)
-            found.append(Decision(loss, simulated.decided, round(simulated.rows), rows))
-    return tuple(found)
+            decisions.append(Decision(loss, simulated.decided, round(simulated.rows), rows))
+    return tuple(decisions)
