@@ -375,7 +375,9 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     task: str
     """Task or group of tasks, as the recipe names it."""
     seconds: Number | None = None
-    """Seconds of the attempt from loading the tasks to the result."""
+    """Seconds from loading the tasks to the result; with those of loading where `loading_seconds` is absent."""
+    loading_seconds: Number | msgspec.UnsetType = msgspec.UNSET
+    """Seconds of loading checkpoints; next to none where the worker had them from an earlier run."""
     finished: str | None = None
     """When the result was computed, in UTC."""
     environment: Environment = Environment()

@@ -217,9 +217,9 @@ class RunFolder:
         """All attempts by their number."""
         return attempts_in(self.folder / "attempts")
 
-    def new_attempt(self) -> Attempt:
-        """Begin an attempt in a folder of its own."""
-        return Attempt.create(self.folder / "attempts", self.id)
+    def new_attempt(self, worker: str | None = None) -> Attempt:
+        """Begin an attempt in a folder of its own; `worker` names the file of a worker that takes other runs too."""
+        return Attempt.create(self.folder / "attempts", self.id, worker)
 
     def attempt(self, number: str) -> Attempt:
         """One attempt by its number."""
