@@ -1,9 +1,10 @@
-"""The Qwen2 decoder as a model in the transformers style, for comparison with Unmask's engine only.
+"""The decoder of Qwen2, and LLaDA's, as a model in the transformers style, for comparison with Unmask's engine only.
 
 Knows the network of SPEC section 1 the way a library of models writes it: one module a part, separate
 q, k, v, gate and up products with weights as the checkpoint stores them, keys and values that grow by
 concatenation and are repeated for every query head, a mask for every forward, logits of all rows fed.
-It does not know how blocks are denoised (see reference.py) and shares no code with `unmask.model`.
+It does not know how blocks are denoised (see reference.py and canvas_reference.py) and shares no code with
+`unmask.model`.
 `honesty.py` measures that it is not slower than transformers' own Qwen2.
 
 Shape legend: B rows of the batch, T tokens fed, L keys seen, D hidden, H query heads, K key/value heads,
@@ -12,7 +13,7 @@ d head dim, V vocabulary.
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import load_file
@@ -20,6 +21,14 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 Config = dict[str, Any]
+
+
+class Cache(Protocol):
+    """What a layer asks for the keys and values that its queries see."""
+
+    def update(self, layer: int, k_BKTd: Tensor, v_BKTd: Tensor) -> tuple[Tensor, Tensor]:
+        """Take those of the tokens fed, and return all that are seen."""
+        ...
 
 
 class GrowingCache:
@@ -95,13 +104,14 @@ class Attention(nn.Module):
             config["num_key_value_heads"],
         )
         self.index, self.head_dim, self.group = index, hidden // heads, heads // kv_heads
-        self.q_proj = nn.Linear(hidden, heads * self.head_dim)
-        self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim)
-        self.v_proj = nn.Linear(hidden, kv_heads * self.head_dim)
+        bias = config.get("attention_bias", True)
+        self.q_proj = nn.Linear(hidden, heads * self.head_dim, bias=bias)
+        self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=bias)
+        self.v_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=bias)
         self.o_proj = nn.Linear(heads * self.head_dim, hidden, bias=False)
 
     def forward(
-        self, x_BTD: Tensor, rope: tuple[Tensor, Tensor], mask_11TL: Tensor, cache: GrowingCache | BlockCache
+        self, x_BTD: Tensor, rope: tuple[Tensor, Tensor], mask_11TL: Tensor | None, cache: Cache
     ) -> Tensor:
         """Mix the fed tokens with everything the cache holds."""
         q_BHTd, k_BKTd, v_BKTd = (
@@ -142,7 +152,7 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
 
     def forward(
-        self, x_BTD: Tensor, rope: tuple[Tensor, Tensor], mask_11TL: Tensor, cache: GrowingCache | BlockCache
+        self, x_BTD: Tensor, rope: tuple[Tensor, Tensor], mask_11TL: Tensor | None, cache: Cache
     ) -> Tensor:
         """Return the stream after this layer."""
         x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rope, mask_11TL, cache)
@@ -177,6 +187,8 @@ class ReferenceNetwork(nn.Module):
         """
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         stored = load_file(folder / "model.safetensors")
+        if config["model_type"] == "llada":
+            config, stored = _from_llada(config, stored)
         if config["tie_word_embeddings"]:
             stored["lm_head.weight"] = stored["model.embed_tokens.weight"]
         with torch.device("meta"):
@@ -185,9 +197,9 @@ class ReferenceNetwork(nn.Module):
         return network.eval().requires_grad_(False)
 
     def forward(
-        self, tokens_BT: Tensor, positions_T: Tensor, mask_11TL: Tensor, cache: GrowingCache | BlockCache
+        self, tokens_BT: Tensor, positions_T: Tensor, mask_11TL: Tensor | None, cache: Cache
     ) -> Tensor:
-        """Feed tokens at absolute positions; the mask is true where a query sees a key."""
+        """Feed tokens at absolute positions; the mask is true where a query sees a key, None lets it see all."""
         x_BTD = self.model.embed_tokens(tokens_BT)
         rope = self._rope(positions_T, x_BTD.dtype)
         for layer in self.model.layers:
@@ -200,6 +212,38 @@ class ReferenceNetwork(nn.Module):
         angles_Td = positions_T[:, None].float() * self.config["rope_theta"] ** -exponents
         angles_Td = torch.cat([angles_Td, angles_Td], dim=-1)
         return angles_Td.cos().to(dtype), angles_Td.sin().to(dtype)
+
+
+LLADA_FIELDS = {
+    "d_model": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "n_layers": "num_hidden_layers",
+    "mlp_hidden_size": "intermediate_size",
+    "weight_tying": "tie_word_embeddings",
+}
+LLADA_NAMES = {
+    "wte": "model.embed_tokens",
+    "ln_f": "model.norm",
+    "ff_out": "lm_head",
+    "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    "attn_out": "self_attn.o_proj",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    **{f"{name}_proj": f"self_attn.{name}_proj" for name in "qkv"},
+}
+"""LLaDA's words for the same things; `ff_out` is the head, and inside of a layer the last product of the MLP."""
+
+
+def _from_llada(config: Config, stored: dict[str, Tensor]) -> tuple[Config, dict[str, Tensor]]:
+    renamed = {}
+    for name, tensor in stored.items():
+        *layer, part, kind = name.removeprefix("model.transformer.").split(".")
+        target = "mlp.down_proj" if layer and part == "ff_out" else LLADA_NAMES[part]
+        renamed[".".join([*(("model", "layers", layer[-1]) if layer else ()), target, kind])] = tensor
+    fields = {LLADA_FIELDS.get(name, name): value for name, value in config.items()}
+    return fields | {"attention_bias": False}, renamed
 
 
 def _rotate(x_BHTd: Tensor, cos_Td: Tensor, sin_Td: Tensor) -> Tensor:

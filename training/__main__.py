@@ -26,7 +26,7 @@ _recipe = click.option("--recipe", type=click.Choice(sorted(RECIPES)), default="
 
 @click.group()
 def main() -> None:
-    """Train the embedded model; FOLDER holds the checkpoint and the log."""
+    """Train the embedded models; FOLDER holds the checkpoint and the log."""
 
 
 def _trainer(recipe: str, seed: int | None, device: str) -> Trainer:
@@ -87,7 +87,7 @@ def train(
             journal.write(dataclasses.asdict(report))
             bar.update(task, completed=report.step, description=f"{report.stage} loss {report.loss:.3f}")
             if probe_every and report.step % probe_every == 0:
-                found = probe(trainer.network, trainer.encoder, probe_size)
+                found = probe(trainer.network, trainer.encoder, probe_size, trainer.recipe.manner.decode)
                 journal.write({"step": report.step, "probe": found})
 
         run(trainer, folder, save_every=save_every, watch=watch, until=until)
@@ -109,7 +109,7 @@ def export_command(folder: Path, target: Path, recipe: str) -> None:
     """Write the model of FOLDER as a Hugging Face checkpoint into TARGET."""
     trainer = _trainer(recipe, None, "cpu")
     trainer.restore(folder)
-    export(trainer.network, trainer.encoder, target)
+    export(trainer.network, trainer.encoder, target, trainer.recipe.manner.publication)
 
 
 @main.command(name="tasks")

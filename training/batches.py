@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from training.attention import StreamLayout
+from training.canvas import CanvasConfig, CanvasLayout, canvas_layout, draw_canvas_state, lay_out
 from training.curriculum.rows import Mixture, draw_row
 from training.encoding import Encoded, Encoder
 from training.mask_states import NoiseConfig, State, draw_states
 
 STEPS_PER_CHUNK: Final = 24
 
-_Shape = StreamLayout | None
+_Shape = StreamLayout | CanvasLayout | None
 """What batch mates have in common; None stands for causal training."""
 
 
@@ -33,7 +34,7 @@ class Batch:
 
     tokens: Tensor
     positions: Tensor
-    layout: StreamLayout | None
+    layout: _Shape
     documents: Tensor | None
     rows: Tensor
     columns: Tensor
@@ -54,6 +55,8 @@ class BatchConfig:
     clean_weight: float = 1.0
     mixture: Mixture = dataclasses.field(default_factory=Mixture)
     noise: NoiseConfig = dataclasses.field(default_factory=NoiseConfig)
+    canvas: CanvasConfig | None = None
+    """Set: rows are laid out on canvases instead of in blocks, and `noise` plays no part."""
 
 
 def batches(encoder: Encoder, config: BatchConfig, seed: int, first_step: int) -> Iterator[Batch]:
@@ -70,7 +73,12 @@ def _chunk(encoder: Encoder, config: BatchConfig, rng: random.Random) -> Iterato
     while True:
         example = encoder.encode(draw_row(rng, config.mixture))
         causal = rng.random() < config.causal_share or (config.causal_drills and example.drill)
-        shape = None if causal else _layout(example, config)
+        shape: _Shape = None
+        if not causal and config.canvas is not None:
+            example = lay_out(example, config.canvas, encoder.pad, rng)
+            shape = canvas_layout(example, config.canvas)
+        elif not causal:
+            shape = _layout(example, config)
         waiting[shape].append(example)
         filled[shape] += len(example.ids) if shape is None else shape.columns
         if filled[shape] >= config.columns:
@@ -89,6 +97,10 @@ def _collate(
     if shape is None:
         batch = causal_batch(examples, config.causal_width, encoder.pad, config.prompt_weight)
         return batch if config.isolated else dataclasses.replace(batch, documents=None)
+    if isinstance(shape, CanvasLayout):
+        assert config.canvas is not None
+        drawn = [draw_canvas_state(example, config.canvas, encoder.pad, rng) for example in examples]
+        return canvas_batch(examples, drawn, shape, encoder.mask)
     states = [draw_states(example, config.noise, rng) for example in examples]
     return diffusion_batch(examples, states, shape, encoder.mask, config.clean_weight)
 
@@ -109,9 +121,7 @@ class _Targets:
             self.targets.append(target)
             self.weights.append(weight)
 
-    def batch(
-        self, tokens: Tensor, positions: Tensor, layout: StreamLayout | None, documents: Tensor | None
-    ) -> Batch:
+    def batch(self, tokens: Tensor, positions: Tensor, layout: _Shape, documents: Tensor | None) -> Batch:
         return Batch(
             tokens=tokens,
             positions=positions,
@@ -186,3 +196,18 @@ def diffusion_batch(
                 if example.learned[position]:
                     found.add(row, offset + position - 1, ids[position], weight * example.weight)
     return found.batch(tokens, layout.positions(), layout, None)
+
+
+def canvas_batch(examples: list[Encoded], states: list[State], layout: CanvasLayout, mask: int) -> Batch:
+    """Canvases side by side. A masked token is predicted at its own column."""
+    tokens = torch.full((len(examples), layout.width), mask)
+    found = _Targets()
+    for row, (example, state) in enumerate(zip(examples, states, strict=True)):
+        shown = [mask if position in state else token for position, token in enumerate(example.ids)]
+        tokens[row, : len(shown)] = torch.tensor(shown)
+        for position, weight in state.items():
+            if example.learned[position]:
+                found.add(row, position, example.ids[position], weight * example.weight)
+    lengths = tuple(len(example.ids) for example in examples)
+    filled = dataclasses.replace(layout, lengths=lengths)
+    return found.batch(tokens, layout.positions(), filled, None)

@@ -10,8 +10,8 @@ from typing import Final
 from training.curriculum.choice import draw_choice
 from training.curriculum.rows import arith_prompt
 from training.curriculum.stories import draw_problem
-from training.decoding import decode
 from training.encoding import Encoder
+from training.manner import Decode
 from training.network import Network
 
 RANGES: Final = (20, 40, 60, 99)
@@ -42,10 +42,10 @@ def choice_questions(largest: int, count: int, seed: int = _PROBE_SEED) -> list[
     return [Question(prompt=c.prompt, expected=c.options[c.correct], chain=False) for c in choices]
 
 
-def accuracy(network: Network, encoder: Encoder, questions: list[Question], threshold: float = 0.9) -> float:
+def accuracy(network: Network, encoder: Encoder, questions: list[Question], decode: Decode) -> float:
     """Share of questions whose decoded reply is right."""
     prompts = [encoder.tokenizer.encode(question.prompt).ids for question in questions]
-    replies = decode(network, prompts, mask=encoder.mask, stop=encoder.end, threshold=threshold)
+    replies = decode(network, prompts, mask=encoder.mask, stop=encoder.end)
     texts = encoder.tokenizer.decode_batch(replies)
     right = [is_right(question, text) for question, text in zip(questions, texts, strict=True)]
     return sum(right) / len(right)
@@ -59,8 +59,8 @@ def is_right(question: Question, reply: str) -> bool:
     return match is not None and match[1] == question.expected
 
 
-def probe(network: Network, encoder: Encoder, count: int) -> dict[str, float]:
+def probe(network: Network, encoder: Encoder, count: int, decode: Decode) -> dict[str, float]:
     """Accuracy on all tasks with `count` questions each."""
-    found = {f"arith_{r}": accuracy(network, encoder, arith_questions(r, count)) for r in RANGES}
-    found["choice"] = accuracy(network, encoder, choice_questions(99, count))
-    return found
+    tasks = {f"arith_{r}": arith_questions(r, count) for r in RANGES}
+    tasks["choice"] = choice_questions(99, count)
+    return {name: accuracy(network, encoder, questions, decode) for name, questions in tasks.items()}

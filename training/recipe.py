@@ -1,4 +1,4 @@
-"""What is trained in which order: the recipe of the embedded model, and a tiny one for trying the machinery."""
+"""What is trained in which order: the recipes of the embedded models, and tiny ones for trying the machinery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from training.batches import BatchConfig
+from training.canvas import CanvasConfig
 from training.curriculum.rows import Mixture
+from training.manner import BLOCKS, CANVAS, Manner
 from training.mask_states import NoiseConfig
 from training.network import NetworkConfig
 from training.optimizers import OptimizerConfig
@@ -36,6 +38,7 @@ class Recipe:
 
     network: NetworkConfig
     stages: tuple[Stage, ...]
+    manner: Manner = BLOCKS
     start: Path | None = None
     """A file of weights to begin with; without one they are drawn."""
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
@@ -57,6 +60,8 @@ class Recipe:
 
 START: Final = Path(__file__).parent / "start.safetensors"
 """The model that shipped before, its 24 layers merged in pairs to 12. It answered in one fixed wording."""
+EMBEDDED: Final = Path(__file__).parents[1] / "src" / "unmask" / "assets" / "embedded" / "model.safetensors"
+"""The first embedded model."""
 
 
 def embedded(vocabulary: int) -> Recipe:
@@ -84,6 +89,36 @@ def embedded(vocabulary: int) -> Recipe:
     )
 
 
+def canvas(vocabulary: int) -> Recipe:
+    """The recipe of the second model: the first one's weights learn to decode in LLaDA's manner.
+
+    The rate stays level until the last stage, so that the first one can be cut anywhere. There is no causal share:
+    nothing is shifted.
+    """
+    mixture = Mixture(
+        arith=0.62, choice=0.10, choice_text=0.07, instruction=0.05, equation_drill=0.10, option_drill=0.06
+    )
+    batches = BatchConfig(columns=3072, mixture=mixture, canvas=CanvasConfig())
+    return Recipe(
+        network=NetworkConfig(vocabulary=vocabulary, layers=12),
+        manner=CANVAS,
+        stages=(
+            Stage(name="canvas", steps=1500, batches=batches, warmup=20, start_scale=0.15, end_scale=0.15),
+            Stage(name="cooling", steps=1000, batches=batches, warmup=1, start_scale=0.15, end_scale=0.002),
+        ),
+        seed=7,
+        start=EMBEDDED,
+    )
+
+
+def tiny_canvas(vocabulary: int) -> Recipe:
+    """As `tiny`, on canvases."""
+    recipe = tiny(vocabulary)
+    batches = BatchConfig(columns=512, mixture=Mixture(ranges=((20, 1.0),)), canvas=CanvasConfig())
+    stages = tuple(dataclasses.replace(stage, batches=batches) for stage in recipe.stages)
+    return dataclasses.replace(recipe, stages=stages, manner=CANVAS)
+
+
 def tiny(vocabulary: int) -> Recipe:
     """Seconds long: shows that the machinery works, learns next to nothing."""
     mixture = Mixture(ranges=((20, 1.0),))
@@ -102,4 +137,4 @@ def tiny(vocabulary: int) -> Recipe:
     )
 
 
-RECIPES: Final = {"embedded": embedded, "tiny": tiny}
+RECIPES: Final = {"embedded": embedded, "canvas": canvas, "tiny": tiny, "tiny-canvas": tiny_canvas}

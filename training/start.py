@@ -1,7 +1,7 @@
 """The file that training starts from: a trained network with the tokens of its vocabulary.
 
-It is made from an exported checkpoint by merging its layers in pairs (`python -m training start`). A recipe names such
-a file; tokens that the file does not know get embeddings drawn at random, as large as those it knows.
+It is an exported checkpoint, or made from one by merging its layers in pairs (`python -m training start`). A recipe
+names such a file; tokens that the file does not know get embeddings drawn at random, as large as those it knows.
 """
 
 from __future__ import annotations
@@ -53,12 +53,19 @@ def write_start(checkpoint: Path, target: Path) -> None:
     save_file(halves, target, metadata={"tokens": json.dumps(tokens)})
 
 
+def _tokens_of(path: Path, metadata: dict[str, str]) -> list[str]:
+    """The vocabulary of a file: written in it, or in the tokenizer beside it."""
+    if "tokens" in metadata:
+        return list(json.loads(metadata["tokens"]))
+    return tokens_by_id(Tokenizer.from_file(str(path.with_name("tokenizer.json"))))
+
+
 def load_start(network: Network, tokenizer: Tokenizer, path: Path, seed: int) -> None:
     """Put the weights of a start file into a network, embeddings by token."""
     if not path.is_file():
         raise UnmaskError(f"The file that training starts from is missing: {path}.")
     with safe_open(path, "pt") as file:
-        known = {token: row for row, token in enumerate(json.loads(file.metadata()["tokens"]))}
+        known = {token: row for row, token in enumerate(_tokens_of(path, file.metadata()))}
         tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
     old = tensors[EMBEDDING]
     generator = torch.Generator().manual_seed(seed)

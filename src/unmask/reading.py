@@ -28,6 +28,8 @@ MOST_LINE = 64 * MIB
 CHUNK = MIB
 LARGEST_COUNT = 1 << 80
 """Far above the operations of any run; a float still holds it."""
+LARGEST_FLOAT = 1e100
+"""Far above every measure; sums of its squares are still finite."""
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 DOTTED = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){64}")
 """A key of very many parts, whose reading would take the square of their number."""
@@ -119,11 +121,13 @@ def is_inside(name: str) -> bool:
 
 
 def is_countable(value: Any) -> bool:
-    """Whether all integers in a value of JSON are of a size with which one can still calculate."""
+    """Whether all numbers in a value of JSON are of a size with which one can still calculate."""
     waiting = [value]
     while waiting:
         part = waiting.pop()
         if isinstance(part, int) and abs(part) > LARGEST_COUNT:
+            return False
+        if isinstance(part, float) and abs(part) > LARGEST_FLOAT:
             return False
         if isinstance(part, dict | list | tuple):
             waiting.extend(part.values() if isinstance(part, dict) else part)

@@ -443,6 +443,15 @@ def test_one_finding_names_all_configurations_that_the_limit_cuts_off() -> None:
     assert cut(table, 0.04) == []
 
 
+def test_a_share_is_one_of_all_draws_of_an_answer() -> None:
+    table = clean(0)
+    entries = tuple(
+        replace(one, effect={"generation": Effect(requests=4 * (one.rows or 0))}) for one in table.entries
+    )
+    (found,) = cut(replace(table, entries=entries), 3.6)
+    assert "90 % of the answers of" in found.sentence
+
+
 def test_what_only_a_policy_cuts_off_is_said_once() -> None:
     findings = run_guards(changed(clean(0), "k3_first", truncated=1500))
     assert [found.guard for found in findings if "cut off" in found.sentence] == ["collapse"]

@@ -79,6 +79,14 @@ def test_it_is_written_once_and_never_over_another_recipe(tmp_path: Path) -> Non
     assert "is no folder" in refused.stderr
 
 
+def test_slots_that_no_machine_has_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    place = tmp_path / "mine"
+    refused = unmask("demo", place, "--slots", 10**6)
+    assert refused.exit_code == 2
+    assert "1<=x<=1024" in refused.stderr
+    assert not place.exists()
+
+
 @pytest.mark.slow
 def test_it_runs_from_a_wheel_without_a_network_and_goes_on(tmp_path: Path) -> None:
     program, home = installed(tmp_path), tmp_path / "home"

@@ -221,6 +221,19 @@ def test_of_two_who_submit_at_once_the_second_finds_the_jobs_of_the_first(
     assert cluster.submissions == 1
 
 
+def test_a_run_that_a_job_may_work_on_is_not_deleted(
+    run: Run, submitted: Path, store: Store, cluster: Cluster
+) -> None:
+    folder = folder_of(store, submitted, "k1_first")
+    remove = ("rm", folder.id, "--yes")
+    assert f"is pending; stop it with `unmask cancel {folder.id}` first" in error_line(run(*remove))
+    cluster.programs(squeue="exit 1", sacct="exit 1")
+    assert "SLURM does not answer for job 17_0 of" in error_line(run(*remove))
+    assert folder.folder.exists()
+    assert run(*remove, "--assume-gone").stdout == "1 run deleted.\n"
+    assert not folder.folder.exists()
+
+
 @pytest.fixture
 def cut_off(recipe: Path, store: Store, cluster: Cluster, tmp_path: Path) -> Path:
     """The recipe with two runs in the queue, whose submitter was killed before it knew their job."""

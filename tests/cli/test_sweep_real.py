@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from unmask.cli import app
 from unmask.spec.lock import read_lock
 from unmask.store import RunFolder, Store
-from unmask.store.attempt import Computation
+from unmask.store.computation import Computation
 from unmask.store.experiments import read_experiment
 from unmask.store.state import state_of
 
@@ -142,6 +142,7 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
         unmask=version("unmask"),
         commit=environment["commit"],
         diff_sha256=environment["diff_sha256"],
+        code_sha256=environment["code_sha256"],
         torch=version("torch"),
         device="cpu",
         dtype="float32",

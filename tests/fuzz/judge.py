@@ -36,6 +36,7 @@ MOST_COMMAND_SECONDS = 20.0
 """The same for a command, which loads Python, torch and lm-eval first."""
 LONGEST_WAIT = 120
 LONGEST_SENTENCE = 2_000
+INTERRUPTED = 130
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = re.compile(r"\.(.+\.[0-9]+\.[0-9a-f]{8}|new\..+|removed\..+)")
 """Names of files that are being written."""
@@ -43,6 +44,7 @@ FREE_TEXT = {"generate"}
 """Verbs that give the words of a model as they are where the output is no terminal."""
 SAYS_IT_ITSELF = {"info"}
 """Verbs whose document says what is wrong."""
+START_UP = "from unmask.cli import main; main()"
 ENVIRONMENT = {
     "COLUMNS": "140",
     "HF_HUB_OFFLINE": "1",
@@ -92,7 +94,9 @@ def as_command(case: Case, folder: Path, environment: dict[str, str]) -> Ran:
     """Run a case as a process of its own."""
     before, outside = _written(folder), _written(folder.parent / "outside")
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "unmask", *case.argv]
+    # What stands in for Python here does so in the command too, so that its workers are planted ones.
+    start_up = f"import sys; sys.argv[0] = 'unmask'; sys.executable = {sys.executable!r}; {START_UP}"
+    words = [sys.executable, "-c", start_up, *case.argv]
     try:
         done = subprocess.run(
             words,
@@ -118,7 +122,8 @@ def as_command(case: Case, folder: Path, environment: dict[str, str]) -> Ran:
 
 
 def _judge(ran: Ran, case: Case, most_seconds: float) -> None:
-    if ran.code not in (0, 1, 2):
+    codes = (0, 1, 2, INTERRUPTED) if _interrupts(case) else (0, 1, 2)
+    if ran.code not in codes:
         ran.wrong.append(f"exit code {ran.code}: {ran.stderr[-500:]}")
     if "Traceback (most recent call last)" in ran.stdout + ran.stderr:
         ran.wrong.append(f"a traceback: {ran.stderr[-800:]}")
@@ -136,6 +141,11 @@ def _judge(ran: Ran, case: Case, most_seconds: float) -> None:
             ran.wrong.append(f"not one sentence: {ran.stderr[-500:]!r}")
         elif len(last) > LONGEST_SENTENCE:
             ran.wrong.append(f"a sentence of {len(last)} characters: {last[:300]}...")
+
+
+def _interrupts(case: Case) -> bool:
+    """Whether code of the case's own may raise what Ctrl-C raises, which nobody can tell from Ctrl-C."""
+    return any(b"KeyboardInterrupt" in edit.content for edit in case.edits)
 
 
 Snapshot = dict[Path, tuple[int, int, int]]

@@ -13,6 +13,7 @@ import judge
 import msgspec
 import pytest
 from known import KNOWN, REFUSED
+from planted import use_planted_worker, write_recipe
 from values import places
 from world import RECIPE, Case
 
@@ -131,6 +132,14 @@ def test_the_judge_finds_what_is_wrong(
     monkeypatch.setattr(judge, "LONGEST_WAIT", 5)
     wrong = judge.in_process(Case(("cancel", "x")), folder).wrong
     assert any(WRONG[what] in each for each in wrong), wrong
+
+
+def test_workers_of_a_command_are_planted_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", use_planted_worker(folder.parent))
+    write_recipe(folder / "recipe")
+    argv = ("run", "recipe", "--config", "t0.7", "--task", "unmask_arith")
+    ran = judge.as_command(Case(argv), folder, {**os.environ, **judge.ENVIRONMENT})
+    assert (ran.code, ran.wrong) == (0, [])
 
 
 def test_the_judge_passes_what_is_right(folder: Path) -> None:

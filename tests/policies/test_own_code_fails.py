@@ -60,6 +60,23 @@ def test_the_sentence_names_file_and_line(case: str, folder: Path) -> None:
     assert "\n" not in sentence
 
 
+@pytest.mark.parametrize(
+    "parts",
+    ["7, 7", "'', ''", "True", "rows=3", "merge=2", "ops=[[]]", "ops=object()", "ops=(1j,)", "drift={}"],
+)
+def test_a_plan_of_other_parts_is_refused(folder: Path, parts: str) -> None:
+    statement = f"from unmask.engine.step_plan import StepPlan; return StepPlan({parts})"
+    (folder / "failing.py").write_text(PLAN.format(statement=statement))
+    with pytest.raises(UnmaskError, match=r"^The policy failing:Mine answered with a plan that is none \("):
+        rehearse(make_policy({"kind": "custom", "target": "failing:Mine"}, 4), 4, Script())
+
+
+def test_a_plan_may_have_lists_for_tuples(folder: Path) -> None:
+    statement = "from unmask.engine.step_plan import Op, StepPlan; return StepPlan([Op.COMPUTE] * 4)"
+    (folder / "failing.py").write_text(PLAN.format(statement=statement))
+    assert rehearse(make_policy({"kind": "custom", "target": "failing:Mine"}, 4), 4, Script())
+
+
 def test_a_process_that_a_policy_forks_may_end(folder: Path) -> None:
     statement = "child = os.fork(); child or os._exit(7); raise ValueError(os.waitpid(child, 0)[1] >> 8)"
     (folder / "failing.py").write_text(PLAN.format(statement=statement))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -532,9 +533,19 @@ def test_another_trace_under_the_same_name_is_another_run(tmp_path: Path, policy
     assert run_id(auto_run(tmp_path, policy).identity) == run_id(first.identity)
     chosen = first.identity["policy"]
     named = chosen["layers"] if policy is COMBINED else chosen
-    assert named["calibration"] == str(tmp_path / "trace.npz")
+    assert named["calibration"] == f"sha256:{sha256(b'one').hexdigest()}"
     (tmp_path / "trace.npz").write_bytes(b"two")
     assert run_id(auto_run(tmp_path, policy).identity) != run_id(first.identity)
+
+
+@pytest.mark.parametrize("policy", [CHOOSING, COMBINED], ids=["alone", "combined"])
+def test_the_same_trace_in_another_folder_is_the_same_run(tmp_path: Path, policy: str) -> None:
+    ids = []
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trace.npz").write_bytes(b"one")
+        ids.append(run_id(auto_run(tmp_path / name, policy).identity))
+    assert ids[0] == ids[1]
 
 
 def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_trace_that_never_ends_is_refused() -> None:
     endless = recipe(('{ kind = "trim", keep = 0.25 }', layers))
     single = next(single for single in endless.expanded() if single.name == "trimmed")
     with pytest.raises(UnmaskError, match=r"/dev/zero cannot be read \(it is a pipe or a device"):
-        endless.policy_of(single).depends_on()
+        endless.policy_of(single).with_named_traces()
 
 
 LOCKS = {

@@ -117,6 +117,21 @@ def test_a_number_that_nobody_can_have_counted_is_damage(store: Store, number: i
     assert "is damaged" in listing(store).damaged[run.name]
 
 
+@pytest.mark.parametrize("size", [1e101, -1e300, 10**400], ids=["large", "negative", "whole"])
+def test_a_number_that_nobody_can_square_is_damage(store: Store, size: float) -> None:
+    run = done(store)
+    attempt = run.new_attempt()
+    for fields in ({"correct": size}, {"metrics": {"acc,none": [size]}}):
+        lines = [json.dumps({"id": "gsm8k/0", **values}) for values in ({"correct": 1.0}, fields, {})]
+        attempt.samples_file.write_text("".join(line + "\n" for line in lines))
+        with pytest.raises(UnmaskError, match=r"Line 2 of .* is damaged"):
+            list(attempt.samples())
+    file = run.folder / "result.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": size}))
+    with pytest.raises(UnmaskError, match="is damaged"):
+        run.result()
+
+
 @pytest.mark.parametrize("folder", OUTSIDE)
 def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path: Path, folder: str) -> None:
     run = done(store)

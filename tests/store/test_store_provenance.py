@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from unmask.cli.run_one import run_one
 from unmask.store import Store
+from unmask.store.computation import Computation
 from unmask.store.environment import computation, environment, git_state, gpus, loaded_code
 from unmask.store.redaction import HIDDEN, redacted, redacted_arguments
 from unmask.store.result import Environment
@@ -124,16 +126,38 @@ def test_code_installed_inside_another_checkout_has_no_commit(checkout: Path) ->
 
 def test_without_git_nothing_is_claimed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert git_state(checkout) == {"commit": None, "dirty": None, "diff_sha256": None}
+    assert git_state(checkout) == {"commit": "unknown", "dirty": None, "diff_sha256": None}
 
 
-def test_a_difference_that_git_does_not_tell_is_like_no_other(
+def kind_of(code: Path, monkeypatch: pytest.MonkeyPatch) -> Computation:
+    """The kind of computation of a process that runs this code."""
+    monkeypatch.setattr("unmask.store.environment.CODE", code)
+    loaded_code.cache_clear()
+    found = computation(device="cpu", dtype="float32")
+    loaded_code.cache_clear()
+    return found
+
+
+def test_on_a_node_without_git_the_code_itself_decides(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the same answers are computed again there, or those of edited code are taken for the same."""
+    here = kind_of(checkout, monkeypatch)
+    monkeypatch.setenv("PATH", "/nowhere")
+    there = kind_of(checkout, monkeypatch)
+    assert (there.commit, here.change_to(there), there.change_to(here)) == ("unknown", "", "")
+    (checkout / "__init__.py").write_text("a = 2\n")
+    edited = kind_of(checkout, monkeypatch)
+    assert there.change_to(edited).startswith("code_sha256 ")
+    (checkout / "__init__.py").rename(checkout / "other.py")
+    assert edited.change_to(kind_of(checkout, monkeypatch)) != ""
+
+
+def test_a_difference_that_git_does_not_tell_is_unknown(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Else answers of edited code could be taken for those of the commit, where git is slow or fails."""
-    monkeypatch.setattr("unmask.store.environment.CODE", checkout)
-    loaded_code.cache_clear()
-    clean = computation(device="cpu", dtype="float32")
+    clean = kind_of(checkout, monkeypatch)
     programs = tmp_path / "programs"
     programs.mkdir()
     git_of_this_machine = shutil.which("git")
@@ -142,14 +166,13 @@ def test_a_difference_that_git_does_not_tell_is_like_no_other(
     )
     (programs / "git").chmod(0o700)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    unknown = []
-    for _ in range(2):
-        loaded_code.cache_clear()
-        unknown.append(computation(device="cpu", dtype="float32"))
-    loaded_code.cache_clear()
-    assert [each.commit for each in unknown] == [clean.commit] * 2
-    assert clean not in unknown
-    assert unknown[0] != unknown[1]
+    unknown = kind_of(checkout, monkeypatch)
+    assert (unknown.commit, unknown.diff_sha256) == (clean.commit, "unknown")
+    assert clean.change_to(unknown) == ""
+    older = msgspec.structs.replace(clean, code_sha256=None)
+    assert "diff_sha256" in older.change_to(unknown)
+    (checkout / "__init__.py").write_text("a = 2\n")
+    assert "code_sha256" in unknown.change_to(kind_of(checkout, monkeypatch))
 
 
 def test_a_worker_looks_at_its_code_before_it_loads_more_of_it(

@@ -18,7 +18,8 @@ from store_cases import answer, done, identity, result, timing_identity, wait_un
 from unmask.errors import UnmaskError
 from unmask.store import Attempt, Store, answer_file, canonical, run_id
 from unmask.store import attempt as attempt_module
-from unmask.store.attempt import Computation, Sample
+from unmask.store.attempt import Sample
+from unmask.store.computation import Computation
 from unmask.store.run_folder import RunFolder, WorkerSettings
 
 # Names and ids.
@@ -213,6 +214,16 @@ def test_answers_of_another_kind_of_computation_are_told_apart(store: Store, cha
     assert said.startswith(next(iter(change)))
     assert "c" * 11 not in said, "of a hash its beginning is enough"
     assert set(run.answers()) == {"a", "b", "c"}
+
+
+def test_where_the_code_is_known_it_decides_and_not_the_commit(store: Store) -> None:
+    run = store.run(identity())
+    here = msgspec.structs.replace(HERE, code_sha256="a" * 64)
+    computed(run, msgspec.structs.replace(here, commit="unknown"), "a")
+    computed(run, msgspec.structs.replace(here, code_sha256="b" * 64), "b")
+    computed(run, HERE, "c")
+    assert set(run.answers(here)) == {"a", "c"}
+    assert list(run.answers_of_other_kinds(here).values()) == [{"b"}]
 
 
 def test_answers_of_older_versions_are_of_no_known_kind(store: Store) -> None:

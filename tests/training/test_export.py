@@ -12,6 +12,7 @@ from training.decoding import decode
 from training.encoding import Encoder
 from training.export import export
 from training.network import Network, NetworkConfig
+from training.publication import LLADA
 from training.task_files import TASK_FILES, task_rows
 from training.vocabulary import MASK_TOKEN, build_tokenizer
 
@@ -54,6 +55,52 @@ def test_an_exported_checkpoint_is_complete(encoder: Encoder, network: Network, 
     generation = json.loads((tmp_path / "generation_config.json").read_text())
     assert config["eos_token_id"] in generation["eos_token_id"]
     assert not list(tmp_path.glob("*.new"))
+
+
+LLADA_PARTS = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ff_norm",
+    "self_attn.q_proj": "q_proj",
+    "self_attn.k_proj": "k_proj",
+    "self_attn.v_proj": "v_proj",
+    "self_attn.o_proj": "attn_out",
+    "mlp.gate_proj": "ff_proj",
+    "mlp.up_proj": "up_proj",
+    "mlp.down_proj": "ff_out",
+}
+
+
+def llada_tensors(layers: int) -> dict[str, str]:
+    """Published name -> name in training."""
+    names = {"model.transformer.wte.weight": "model.embed_tokens.weight"}
+    names["model.transformer.ln_f.weight"] = "model.norm.weight"
+    for layer in range(layers):
+        for ours, theirs in LLADA_PARTS.items():
+            for kind in ("weight", "bias") if theirs in ("q_proj", "k_proj", "v_proj") else ("weight",):
+                names[f"model.transformer.blocks.{layer}.{theirs}.{kind}"] = (
+                    f"model.layers.{layer}.{ours}.{kind}"
+                )
+    return names
+
+
+def test_a_canvas_model_is_exported_under_the_published_names(
+    encoder: Encoder, network: Network, tmp_path: Path
+) -> None:
+    export(network, encoder, tmp_path, LLADA)
+    weights = network.state_dict()
+    with safe_open(tmp_path / "model.safetensors", "pt") as tensors:
+        assert set(tensors.keys()) == set(llada_tensors(2))
+        for theirs, ours in llada_tensors(2).items():
+            assert torch.equal(tensors.get_tensor(theirs), weights[ours].half())
+    config = json.loads((tmp_path / "config.json").read_text())
+    sizes = {
+        name: config[name] for name in ("d_model", "n_heads", "n_kv_heads", "n_layers", "mlp_hidden_size")
+    }
+    assert sizes == {"d_model": 32, "n_heads": 2, "n_kv_heads": 1, "n_layers": 2, "mlp_hidden_size": 48}
+    assert config["model_type"] == "llada"
+    assert config["vocab_size"] == config["embedding_size"] == network.config.vocabulary
+    assert (config["weight_tying"], config["include_qkv_bias"], config["include_bias"]) == (True, True, False)
+    assert config["mask_token_id"] == encoder.mask
 
 
 def test_decoding_gives_each_prompt_what_it_gets_alone(encoder: Encoder, network: Network) -> None:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from training.encoding import Encoder
 from training.export import export
 from training.network import Network, NetworkConfig
-from training.recipe import START, embedded
+from training.recipe import EMBEDDED, RECIPES, START, embedded
 from training.start import EMBEDDING, load_start, merge_pairs, tokens_by_id, write_start
 from training.vocabulary import build_tokenizer
 from unmask.errors import UnmaskError
@@ -56,6 +56,16 @@ def test_weights_come_from_the_file_and_unknown_tokens_are_drawn(
     embedding = one.state_dict()[EMBEDDING]
     assert torch.equal(embedding[:-1], old.state_dict()[EMBEDDING].half().float())
     assert embedding[-1].std() == pytest.approx(float(embedding[:-1].std()), rel=0.6)
+
+
+def test_an_exported_checkpoint_is_a_start_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    recipe = RECIPES["canvas"](tokenizer.get_vocab_size())
+    assert recipe.start == EMBEDDED
+    network = Network(recipe.network)
+    load_start(network, tokenizer, EMBEDDED, recipe.seed)
+    with safe_open(EMBEDDED, "pt") as file:
+        for name, tensor in network.state_dict().items():
+            assert torch.equal(tensor, file.get_tensor(name).float())
 
 
 def test_the_file_in_the_repository_fits_the_recipe(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from training.__main__ import main
 from training.checkpoint import FILE_NAME, load_checkpoint
 from training.optimizers import orthogonalise
-from training.recipe import tiny
+from training.recipe import RECIPES
 from training.trainer import StepReport, Trainer, run
 from training.vocabulary import build_tokenizer
 from unmask.errors import UnmaskError
@@ -20,23 +20,27 @@ def tokenizer() -> Tokenizer:
     return build_tokenizer()
 
 
-def new_trainer(tokenizer: Tokenizer) -> Trainer:
-    return Trainer(tiny(tokenizer.get_vocab_size()), tokenizer)
+def new_trainer(tokenizer: Tokenizer, recipe: str = "tiny") -> Trainer:
+    return Trainer(RECIPES[recipe](tokenizer.get_vocab_size()), tokenizer)
 
 
 def ignore(_report: StepReport) -> None:
     pass
 
 
-@pytest.mark.parametrize("stop", [3, 6, 9], ids=["within causal", "within joint", "within cooling"])
+@pytest.mark.parametrize(
+    ("recipe", "stop"),
+    [("tiny", 3), ("tiny", 6), ("tiny", 9), ("tiny-canvas", 5)],
+    ids=["within causal", "within joint", "within cooling", "on canvases"],
+)
 def test_a_resumed_training_equals_an_unbroken_one_bit_for_bit(
-    tokenizer: Tokenizer, tmp_path: Path, stop: int
+    tokenizer: Tokenizer, tmp_path: Path, recipe: str, stop: int
 ) -> None:
-    unbroken = new_trainer(tokenizer)
+    unbroken = new_trainer(tokenizer, recipe)
     run(unbroken, tmp_path / "unbroken", save_every=100, watch=ignore)
-    first = new_trainer(tokenizer)
+    first = new_trainer(tokenizer, recipe)
     run(first, tmp_path / "broken", save_every=100, watch=ignore, until=stop)
-    second = new_trainer(tokenizer)
+    second = new_trainer(tokenizer, recipe)
     second.restore(tmp_path / "broken")
     assert second.step == stop
     run(second, tmp_path / "broken", save_every=100, watch=ignore)
@@ -69,16 +73,20 @@ def test_orthogonalised_matrices_have_singular_values_near_one() -> None:
         assert values.max() < 1.4
 
 
-def test_the_command_line_trains_resumes_and_exports(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recipe", "kind"), [("tiny", "Fast_dLLM_Qwen"), ("tiny-canvas", "llada")])
+def test_the_command_line_trains_probes_resumes_and_exports(tmp_path: Path, recipe: str, kind: str) -> None:
     runner, folder = CliRunner(), str(tmp_path / "run")
+    probing = ["--probe-every", "6", "--probe-size", "1"]
     for until in ("4", "6"):
-        result = runner.invoke(main, ["train", folder, "--recipe", "tiny", "--until", until])
+        result = runner.invoke(main, ["train", folder, "--recipe", recipe, "--until", until, *probing])
         assert result.exit_code == 0, result.output
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log] == [1, 2, 3, 4, 5, 6]
-    result = runner.invoke(main, ["export", folder, str(tmp_path / "out"), "--recipe", "tiny"])
+    assert [line["step"] for line in log] == [1, 2, 3, 4, 5, 6, 6]
+    assert set(log[-1]["probe"]) == {"arith_20", "arith_40", "arith_60", "arith_99", "choice"}
+    result = runner.invoke(main, ["export", folder, str(tmp_path / "out"), "--recipe", recipe])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["model_type"] == kind
     result = runner.invoke(
         main, ["export", str(tmp_path / "none"), str(tmp_path / "out"), "--recipe", "tiny"]
     )

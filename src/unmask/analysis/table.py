@@ -15,6 +15,7 @@ from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import Attempt
+from unmask.store.environment import UNKNOWN
 from unmask.store.experiments import Experiment, Member, experiment_names, experiment_of
 from unmask.store.result import (
     AccuracyResult,
@@ -27,6 +28,7 @@ from unmask.store.result import (
     Subtask,
     TimingResult,
 )
+from unmask.store.traces import with_traces
 
 Plain = Mapping[str, Any]
 
@@ -259,7 +261,7 @@ def entry_of(
         configuration=configuration,
         task=result.task,
         limit=(identity.get("task") or {}).get("limit"),
-        policy=identity.get("policy") or {},
+        policy=_policy(identity, folder),
         decode=identity.get("decode") or {},
         value=float(result.value),
         stderr=result.stderr,
@@ -285,8 +287,17 @@ def entry_of(
     )
 
 
+def _policy(settings: Plain, run: Path | None) -> Plain:
+    """The policy of a run in a store, with the traces that it names."""
+    policy = settings.get("policy") or {}
+    return with_traces(run.parents[1], policy) if run else policy
+
+
 def timings_of(
-    experiment: str, result: TimingResult, models: Mapping[str, str] | None = None
+    experiment: str,
+    result: TimingResult,
+    models: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> Iterator[ConfigurationTiming]:
     """All configurations of a timing run's result; `models` names checkpoints of their own."""
     settings = result.identity.get("configurations") or {}
@@ -298,7 +309,7 @@ def timings_of(
             task=result.task,
             run=result.id,
             control=result.control,
-            policy=setting.get("policy") or {},
+            policy=_policy(setting, folder),
             decode=setting.get("decode") or {},
             path=result.path,
             tokens=measured.tokens or 0,
@@ -334,7 +345,7 @@ def _provenance(result: AnyResult, setting: Plain | None = None) -> dict[str, An
         "data": task.get("rows_sha256"),
         "task version": task.get("version"),
         "lm_eval": task.get("lm_eval"),
-        "commit": environment.commit,
+        "commit": None if environment.commit == UNKNOWN else environment.commit,
         "dirty": environment.dirty,
         "diff": environment.diff_sha256,
         "machine": environment.machine,
@@ -371,7 +382,7 @@ def experiment_table(store: Store, name: str) -> Table:
         elif run.retraction() is not None:
             retracted.append(_planned(member))
         elif isinstance(result, TimingResult):
-            timings += timings_of(name, result, models)
+            timings += timings_of(name, result, models, run.folder)
         else:
             locked = lock.with_weights(result.identity.get("weights")) if lock is not None else None
             shape = locked.shape if locked is not None else None

@@ -7,15 +7,18 @@ import click
 from unmask import lab
 from unmask.cli.run import SweepBars, show_outcome
 from unmask.cli.screen import console, tell
+from unmask.launch.slots import MOST_SLOTS
 from unmask.store.environment import cores
 
-MOST_SLOTS = 2
+USUAL_SLOTS = 2
 """More workers than this would mostly start up: the runs are short."""
 
 
 @click.command()
 @click.argument("folder", type=Path, default=Path("unmask-demo"))
-@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Runs at a time. [2, on one core 1]")
+@click.option(
+    "--slots", type=click.IntRange(1, MOST_SLOTS), metavar="N", help="Runs at a time. [2, on one core 1]"
+)
 @click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
 def demo(folder: Path, slots: int | None, open_it: bool) -> None:
     """Try ways of reusing work on the model that ships with the package, and learn what they cost and save.
@@ -36,7 +39,7 @@ def demo(folder: Path, slots: int | None, open_it: bool) -> None:
     with SweepBars(screen) as bars:
         outcome = lab.run(
             recipe,
-            slots=slots or min(MOST_SLOTS, cores()),
+            slots=slots or min(USUAL_SLOTS, cores()),
             store=store,
             on_event=bars.show,
             retry_failed=True,

@@ -18,6 +18,7 @@ from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
 from unmask.lab.planning import Selection
 from unmask.lab.recipes import Message
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand
+from unmask.launch.slots import MOST_SLOTS
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
 
@@ -33,7 +34,10 @@ ALL = "*"
     "--on", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where."
 )
 @click.option(
-    "--slots", type=click.IntRange(min=1), metavar="N", help="Runs at a time here. [one a GPU, else 1]"
+    "--slots",
+    type=click.IntRange(1, MOST_SLOTS),
+    metavar="N",
+    help="Runs at a time here. [one a GPU, else 1]",
 )
 @click.option(
     "--force",

@@ -84,7 +84,8 @@ def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> Non
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @store_option
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def remove(runs: tuple[str, ...], store: Path | None, yes: bool) -> None:
+@click.option("--assume-gone", is_flag=True, help="Take jobs that SLURM does not answer for as ended.")
+def remove(runs: tuple[str, ...], store: Path | None, yes: bool, assume_gone: bool) -> None:
     """Delete runs: identity, attempts, answers and result. To keep an invalid result on record, retract it.
 
     \b
@@ -93,6 +94,7 @@ def remove(runs: tuple[str, ...], store: Path | None, yes: bool) -> None:
       unmask rm f91f72e0 --yes
     """
     if not yes:
-        names = ", ".join(folder.name for folder in removable(runs, store))
+        names = ", ".join(folder.name for folder in removable(runs, store, assume_gone=assume_gone))
         click.confirm(f"Delete {names}?", abort=True)
-    click.echo(f"{counted(len(lab.remove(*runs, store=store)), 'run')} deleted.")
+    removed = lab.remove(*runs, store=store, assume_gone=assume_gone)
+    click.echo(f"{counted(len(removed), 'run')} deleted.")

@@ -24,6 +24,7 @@ from unmask.spec.lock import read_lock
 from unmask.spec.sweep import revision_change
 from unmask.store import RunFolder, canonical
 from unmask.store.attempt import Sample
+from unmask.store.traces import with_traces
 
 LETTERS = {Op.COMPUTE: "c", Op.REFRESH: "f", Op.REPLAY: "p"}
 """One letter for each operation of a layer."""
@@ -57,7 +58,7 @@ def _make(run: RunFolder, sample: Sample, engine: Engine) -> Path:
         "stop_strings": (),
         "temperature": float((identity.get("generation") or {}).get("temperature") or 0.0),
     }
-    decoding = record_decoding(engine, ids, decode, identity["policy"])
+    decoding = record_decoding(engine, ids, decode, with_traces(run.folder.parents[1], identity["policy"]))
     text, answer = str(decoding["text"]), sample.answer
     recording = {
         "correct": sample.correct,

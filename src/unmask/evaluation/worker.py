@@ -34,6 +34,7 @@ from unmask.store.environment import computation, environment
 from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
 from unmask.store.run_folder import RunFolder, WorkerSettings
+from unmask.store.traces import check_traces, with_traces
 
 
 def complete(run: RunFolder, attempt: Attempt, loaded: LoadedEngines | None = None) -> bool:
@@ -59,7 +60,7 @@ def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines) -> AnyResul
         raise UnmaskError(
             f"{run.name} was planned by another version of Unmask ({change}); run its recipe again."
         )
-    _check_code(identity)
+    _check_code(identity, run.folder.parents[1])
     lock = read_lock(Path(worker.lock))
     checkpoints = checkpoints_of(identity, lock)
     if lock.datasets or any(checkpoint.revision for checkpoint in checkpoints.values()):
@@ -75,9 +76,9 @@ def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines) -> AnyResul
     dtype = str(transformer.dtype).removeprefix("torch.")
     attempt.compute_as(computation(device=transformer.device.type, dtype=dtype))
     result: AnyResult = (
-        _timing(identity, engines, loaded, attempt)
+        _timing(_with_traces(run), engines, loaded, attempt)
         if identity["kind"] == "timing"
-        else _accuracy(identity, worker, engine, loaded, attempt, run, meter)
+        else _accuracy(_with_traces(run), worker, engine, loaded, attempt, run, meter)
     )
     return msgspec.structs.replace(
         result,
@@ -99,9 +100,20 @@ def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines) -> AnyResul
     )
 
 
-def _check_code(identity: dict[str, Any]) -> None:
+def _with_traces(run: RunFolder) -> dict[str, Any]:
+    """The identity with the traces that its policies name, wherever this store lies."""
+    store, identity = run.folder.parents[1], run.identity
+    if "policy" in identity:
+        return {**identity, "policy": with_traces(store, identity["policy"])}
+    parts = identity["configurations"].items()
+    configurations = {name: {**each, "policy": with_traces(store, each["policy"])} for name, each in parts}
+    return {**identity, "configurations": configurations}
+
+
+def _check_code(identity: dict[str, Any], store: Path) -> None:
     """Refuse a policy or rule whose code or trace is not the one that the run was planned with."""
     for settings in identity.get("configurations", {"": identity}).values():
+        check_traces(store, settings["policy"])
         rule = settings["decode"].get("rule")
         parts = [("policy", policy_spec(settings["policy"]))] + ([("rule", rule_spec(rule))] if rule else [])
         for noun, spec in parts:

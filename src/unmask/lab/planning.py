@@ -27,6 +27,7 @@ from unmask.store.index import listing
 from unmask.store.run_folder import RunFolder, WorkerSettings
 from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
+from unmask.store.traces import keep_traces
 
 if TYPE_CHECKING:
     from unmask.analysis.ceilings import Outlook, StepCounts
@@ -318,6 +319,8 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
     """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
     evaluation = opened.recipe.evaluation
     models = opened.recipe.models
+    for each in opened.recipe.expanded():
+        keep_traces(store.root, opened.recipe.policy_of(each).with_named_traces()[1])
     for run in runs:
         worker = WorkerSettings(
             experiment=opened.recipe.name,

@@ -270,22 +270,33 @@ def retract(run: str, reason: str = "", *, undo: bool = False, store: StorePlace
     return folder.folder
 
 
-def removable(runs: Sequence[str], store: StorePlace = None) -> list[RunFolder]:
-    """The folders of runs that may be deleted; one that is under way is refused."""
+def removable(runs: Sequence[str], store: StorePlace = None, *, assume_gone: bool = False) -> list[RunFolder]:
+    """The folders of runs that may be deleted; one that is under way, or may be, is refused."""
     place = open_store(store)
     folders = [find_run(place, run) for run in runs]
+    jobs = {} if assume_gone else submitted_jobs(place)
     for folder in folders:
-        if state_of(folder).status == "running":
-            raise UnmaskError(f"{folder.name} is running; stop it with `unmask cancel {folder.id}` first.")
+        state = state_of(folder, jobs)
+        if state.status in ("running", "pending"):
+            raise UnmaskError(
+                f"{folder.name} is {state.status}; stop it with `unmask cancel {folder.id}` first."
+            )
+        if state.status == "unknown":
+            raise UnmaskError(
+                f"SLURM does not answer for job {state.job} of {folder.name}; try later, or use --assume-gone if "
+                "you know that it is not left."
+            )
     return folders
 
 
-def remove(*runs: str, store: StorePlace = None) -> list[Path]:
+def remove(*runs: str, store: StorePlace = None, assume_gone: bool = False) -> list[Path]:
     """Delete runs with everything in them; gives the folders that are gone. To keep a result on record, retract it.
+
+    Runs whose jobs SLURM does not answer for are refused unless `assume_gone` is set.
 
     >>> lab.remove("f91f72e0", "4c0af06c")                    # doctest: +SKIP
     """
-    folders = removable(runs, store)
+    folders = removable(runs, store, assume_gone=assume_gone)
     for folder in folders:
         folder.remove()
     return [folder.folder for folder in folders]

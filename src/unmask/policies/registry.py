@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from unmask.engine.policy import Full, Policy, StepView
 from unmask.engine.step_plan import StepPlan
 from unmask.errors import UnmaskError
@@ -67,9 +69,20 @@ class OwnPolicy:
         self._policy = policy
 
     def plan(self, view: StepView) -> StepPlan:
-        """Ask the policy."""
+        """Ask the policy, and refuse a plan whose parts are of other types than a plan's."""
         with guarded(self._target, POLICY):
-            return self._policy.plan(view)
+            answer: object = self._policy.plan(view)
+            if not isinstance(answer, StepPlan):
+                raise UnmaskError(
+                    f"The policy {self._target} answered with {type(answer).__name__}; plan(view) must return a "
+                    "StepPlan."
+                )
+            try:
+                return msgspec.convert(msgspec.to_builtins(answer), StepPlan)
+            except (msgspec.ValidationError, TypeError) as error:
+                raise UnmaskError(
+                    f"The policy {self._target} answered with a plan that is none ({error}); mend it."
+                ) from None
 
 
 def _custom(spec: CustomSpec) -> Policy:

@@ -7,6 +7,7 @@ heading in docs/policies.md.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,6 +23,8 @@ UnitName = Literal["output", "residual", "attention", "mlp"]
 BranchName = Literal["residual", "attention", "mlp"]
 StepName = Literal["sub", "block"]
 MOST_STEPS, MOST_LAYERS = 1_000_000, 1024
+TRACE_NAME = re.compile(r"sha256:([0-9a-f]{64})")
+"""A trace in an identity, which holds its content's hash and not where it lies."""
 
 
 class PolicySpec(
@@ -93,8 +96,12 @@ class PolicySpec(
         return msgspec.json.encode(self, order="deterministic")
 
     def depends_on(self) -> dict[str, str]:
-        """What a result depends on besides these fields: files and code, by their hashes or versions."""
+        """What a result depends on besides these fields: code, by its hash or version."""
         return {}
+
+    def with_named_traces(self) -> "tuple[PolicySpec, dict[str, Path]]":
+        """The policy as identities hold it, with a name for every trace, and the traces by these names."""
+        return self, {}
 
 
 BASELINE = "baseline"
@@ -223,17 +230,18 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
         warmup = self.warmup + (self.warmup % self.k == 0)
         return self.unit, self.k, frozenset(self.on), warmup, layers
 
-    def depends_on(self) -> dict[str, str]:
-        """Another trace under the same name gives other layers, so another result."""
+    def with_named_traces(self) -> "tuple[LayerReuseSpec, dict[str, Path]]":
+        """The same trace in another folder is the same, and another one under the same path gives other layers."""
         if self.calibration is None:
-            return {}
+            return self, {}
         try:
             content = read_plain(Path(self.calibration))
         except OSError as error:
             raise UnmaskError(
                 f"{self.calibration} cannot be read ({error.strerror}); write the trace with `unmask probe --output`."
             ) from None
-        return {"calibration_sha256": hashlib.sha256(content).hexdigest()}
+        name = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        return msgspec.structs.replace(self, calibration=name), {name: Path(self.calibration)}
 
 
 ChosenLayers = Callable[[LayerReuseSpec], tuple[int, ...]]
@@ -310,9 +318,12 @@ class CombineSpec(PolicySpec, frozen=True, kw_only=True, tag="combine"):
     def _behaviour(self, chosen: ChosenLayers) -> object:
         return self.rows.canonical(chosen), self.layers.canonical(chosen)
 
-    def depends_on(self) -> dict[str, str]:
-        """What its parts depend on."""
-        return {**self.rows.depends_on(), **self.layers.depends_on()}
+    def with_named_traces(self) -> "tuple[CombineSpec, dict[str, Path]]":
+        """Only what chooses layers has a trace."""
+        if not isinstance(self.layers, LayerReuseSpec):
+            return self, {}
+        layers, traces = self.layers.with_named_traces()
+        return msgspec.structs.replace(self, layers=layers), traces
 
 
 class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):

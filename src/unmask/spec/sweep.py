@@ -157,10 +157,11 @@ def _settings(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> d
     """What is its own; of the checkpoint only where it is another than the recipe's."""
     model, lock = recipe.model_of(configuration), locked_for(recipe, configuration, lock)
     policy, decode = recipe.policy_of(configuration), lock.decoded(recipe.decode_of(configuration))
+    named, _ = policy.with_named_traces()
     return {
         "decode": frozen(decode),
         "generation": generation_arguments(recipe.decode | configuration.decode),
-        "policy": frozen(policy),
+        "policy": frozen(named),
         **({} if model == recipe.model else _checkpoint(model, lock)),
         **policy.depends_on(),
         **(decode.rule.depends_on() if decode.rule else {}),

@@ -21,8 +21,9 @@ import msgspec
 
 from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
-from unmask.reading import read_plain_text
+from unmask.reading import is_countable, read_plain_text
 from unmask.store.answer_file import SYNC_SECONDS, AnswerFile
+from unmask.store.computation import Computation
 from unmask.store.files import (
     canonical,
     explained,
@@ -40,8 +41,6 @@ from unmask.store.worker_file import WorkerName, held_run
 BEAT_SECONDS = 20.0
 MOST_PROGRESS = 100
 """Bytes of the file `progress`: two numbers."""
-HASH, SHORT = 40, 10
-"""Digits of a hash, and how many of them are shown."""
 CANCEL = "cancel"
 """The file that asks the attempt to end."""
 CANCEL_SIGNAL = signal.SIGUSR1
@@ -70,34 +69,6 @@ class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
     def job(self) -> str | None:
         """The job as squeue knows it: `17`, or `17_3` in an array; None without SLURM."""
         return job_of(self.slurm)
-
-
-class Computation(msgspec.Struct, frozen=True, kw_only=True):
-    """computation.json: the kind of computation that an attempt's answers come from, written when the model is loaded.
-
-    Answers of two kinds are never put into one result: they may differ in their last digits.
-    """
-
-    schema: int = 1
-    """Version of the meaning of these fields."""
-    unmask: str | None = None
-    """Version of Unmask."""
-    commit: str | None = None
-    """Commit of the checkout that the code belongs to; null for an installed package."""
-    diff_sha256: str | None = None
-    """Digest of the difference from that commit; null where there is none, and `unknown-...` where git did not tell."""
-    torch: str | None = None
-    """Version of torch."""
-    device: str | None = None
-    """Kind of device, such as cpu or cuda."""
-    dtype: str | None = None
-    """Number format of weights and activations."""
-
-    def change_to(self, other: "Computation") -> str:
-        """In what another kind differs, such as `dtype float16 -> bfloat16`; empty where it is the same kind."""
-        before, after = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
-        changes = [name for name in after if before[name] != after[name]]
-        return ", ".join(f"{name} {_short(before[name])} -> {_short(after[name])}" for name in changes)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,7 +378,15 @@ class Attempt:
 def read_samples(file: Path) -> Iterator[Sample]:
     """The samples in a file that an attempt has written, one at a time."""
     mend = "remove the run with `unmask rm` and run it again"
-    return read_lines(file, msgspec.json.Decoder(Sample).decode, mend)
+    decoder = msgspec.json.Decoder(Sample)
+
+    def decode(line: bytes) -> Sample:
+        sample = decoder.decode(line)
+        if not is_countable((sample.correct, sample.metrics, sample.scores)):
+            raise ValueError("it holds a number with which nobody can calculate")
+        return sample
+
+    return read_lines(file, decode, mend)
 
 
 def decode_answer(line: bytes) -> AnyAnswer:
@@ -431,11 +410,6 @@ def attempts_in(folder: Path, strict: bool = False) -> list[Attempt]:
             ) from None
         return []
     return [Attempt(folder / name) for name in sorted(names, key=int)]
-
-
-def _short(value: str | int | None) -> str:
-    text = "unknown" if value is None else str(value)
-    return text[:SHORT] if len(text) >= HASH else text
 
 
 def _rename(prepared: Path, target: Path) -> bool:

@@ -1,7 +1,8 @@
 """Where a result came from: code, packages and machine, as the worker itself sees them.
 
 Only the code's own folder counts for its commit: notes, recipes and results that lie in the same checkout and change
-during a sweep do not make its runs differ. Code that was installed without its checkout has no commit.
+during a sweep do not make its runs differ. Code that was installed without its checkout has no commit, and where git
+does not answer it is unknown; the code itself is known by its hash in any case.
 
 Knows files and client programs, not torch: what only torch can tell is handed in. The environment's variables
 are not recorded, and arguments are, without anything that looks like a token.
@@ -13,13 +14,13 @@ import platform
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
-from unmask.store.attempt import Computation
+from unmask.store.computation import Computation
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Environment, Gpu
@@ -35,6 +36,8 @@ GIGABYTE = 1 << 30
 SMI_SECONDS = 10.0
 GIT_SECONDS = 30.0
 NO_COMMIT = {"commit": None, "dirty": None, "diff_sha256": None}
+UNKNOWN = "unknown"
+"""What stands for a commit, or for the difference from it, where there is a checkout and git does not tell."""
 
 
 def environment(
@@ -73,12 +76,11 @@ def environment(
 def computation(*, device: str, dtype: str) -> Computation:
     """The kind of computation that this process does, of which only torch knows device and number format."""
     versions, code = _packages(), loaded_code()
-    is_unknown = code["commit"] is not None and code["dirty"] is None
     return Computation(
         unmask=versions.get("unmask"),
         commit=code["commit"],
-        # A difference that git did not tell may be any: that of no other process is taken for the same.
-        diff_sha256=f"unknown-{token_hex(4)}" if is_unknown else code["diff_sha256"],
+        diff_sha256=code["diff_sha256"],
+        code_sha256=code["code_sha256"],
         torch=versions.get("torch"),
         device=device,
         dtype=dtype,
@@ -88,7 +90,17 @@ def computation(*, device: str, dtype: str) -> Computation:
 @cache
 def loaded_code() -> dict[str, Any]:
     """The state of the package's own folder when this process first asked, before a worker loads more of it."""
-    return git_state(CODE)
+    return {**git_state(CODE), "code_sha256": code_sha256(CODE)}
+
+
+def code_sha256(code: Path) -> str:
+    """The hash of all modules in a folder with their names."""
+    total = hashlib.sha256()
+    for file in sorted(code.rglob("*.py")):
+        with suppress(OSError):
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            total.update(f"{file.relative_to(code).as_posix()} {digest}\n".encode())
+    return total.hexdigest()
 
 
 def gpus() -> list[Gpu]:
@@ -159,14 +171,16 @@ def _memory_gb() -> float:
 
 def git_state(code: Path) -> dict[str, Any]:
     """Commit, whether the code differs from it, and the hash of the difference (None where there is none)."""
-    tracked = _git(code, "ls-files", "--error-unmatch", "__init__.py")
     commit = _git(code, "rev-parse", "HEAD")
-    if tracked is None or commit is None:
+    if commit is None:
+        in_checkout = any((folder / ".git").exists() for folder in code.parents)
+        return {**NO_COMMIT, "commit": UNKNOWN} if in_checkout else dict(NO_COMMIT)
+    if _git(code, "ls-files", "--error-unmatch", "__init__.py") is None:
         return dict(NO_COMMIT)
     difference = _git(code, "diff", "HEAD", "--no-ext-diff", "--no-color", "--binary", "--", ".")
     added = _git(code, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
     if difference is None or added is None:
-        return {**NO_COMMIT, "commit": commit.decode().strip()}
+        return {"commit": commit.decode().strip(), "dirty": None, "diff_sha256": UNKNOWN}
     names = [name for name in added.decode(errors="surrogateescape").split("\0") if name]
     dirty = bool(difference or names)
     return {

@@ -1,9 +1,7 @@
 """The result of a run: the structs of result.json, with a sentence on every field (docs/result.md is made of them).
 
-`RunFolder.publish` alone writes such a file and `RunFolder.result` alone reads it. Fields that this version does not
-know are passed over, and missing ones take their defaults, so that older stores stay readable; `schema` rises only
-when the meaning of a field changes. Names inside an identity are hashed and never change. How the figures come about
-is not known here.
+`RunFolder.publish` alone writes such a file and `RunFolder.result` alone reads it. Unknown fields are passed over and
+missing ones take their defaults. Names inside an identity are hashed and never change.
 """
 
 from typing import Annotated, Any, Literal
@@ -238,11 +236,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Code, packages and machine of the worker."""
 
     commit: str | None = None
-    """Commit of the checkout that the code belongs to; null for an installed package."""
+    """Commit of the checkout that the code belongs to; null for an installed package, `unknown` where git told none."""
     dirty: bool | None = None
-    """Whether the code differed from that commit."""
+    """Whether the code differed from that commit; null where nobody knows."""
     diff_sha256: str | None = None
-    """Digest of the difference; null where there is none."""
+    """Digest of the difference; null where there is none, `unknown` where git did not tell."""
+    code_sha256: str | msgspec.UnsetType = msgspec.UNSET
+    """Digest of the code itself; absent in results from before it was recorded."""
     packages: dict[str, str] = {}
     """Versions of the packages that can change a figure."""
     python: str | None = None

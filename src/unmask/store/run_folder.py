@@ -16,7 +16,8 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.reading import is_countable, read_plain
-from unmask.store.attempt import AnyAnswer, Attempt, Computation, attempts_in
+from unmask.store.attempt import AnyAnswer, Attempt, attempts_in
+from unmask.store.computation import Computation
 from unmask.store.files import (
     canonical,
     make_folder,
@@ -230,7 +231,8 @@ class RunFolder:
         answers: dict[str, AnyAnswer] = {}
         # Answers that are only out of reach would be computed again.
         for attempt in attempts_in(self.folder / "attempts", strict=True):
-            if kind is None or attempt.computation() == kind:
+            computation = attempt.computation()
+            if kind is None or (computation is not None and not computation.change_to(kind)):
                 for answer in attempt.answers():
                     answers.setdefault(answer.key, answer)
         return answers
@@ -240,8 +242,8 @@ class RunFolder:
         found: dict[str, set[str]] = {}
         for attempt in self.attempts():
             other = attempt.computation()
-            if other != kind:
-                change = other.change_to(kind) if other else "what they were computed with is not on record"
+            change = other.change_to(kind) if other else "what they were computed with is not on record"
+            if change:
                 found.setdefault(change, set()).update(answer.key for answer in attempt.answers())
         return {change: keys for change, keys in found.items() if keys}
 

@@ -376,8 +376,10 @@ def _ends(
 
 
 def _cut_share(entry: ConfigurationResult) -> float | None:
-    """Share of a configuration's answers that the length limit ended."""
-    return None if entry.truncated is None or not entry.rows else entry.truncated / entry.rows
+    """Share of a configuration's answers that the length limit ended; a row may have several."""
+    generated = entry.effect.get("generation")
+    answers = generated.requests if generated and generated.requests else entry.rows
+    return None if entry.truncated is None or not answers else entry.truncated / answers
 
 
 @guard(
