@@ -177,7 +177,7 @@ def test_a_run_is_cancelled_and_its_worker_goes_on(sweep: Sweep) -> None:
         assert "1 run told to end; workers go on." in told
         said, _ = command.communicate(timeout=240)
     assert command.returncode == 1, said
-    stop = sweep.of("second").attempts()[0].stopped()
+    stop = sweep.of("second").attempts()[0].interruption()
     assert stop is not None
     assert stop.reason == "cancelled"
     assert state_of(sweep.of("second")).status == "interrupted"

@@ -176,7 +176,7 @@ def test_a_job_that_is_warned_in_its_second_run_goes_on_with_it(sweep: Sweep, na
     sweep.wait_for_answers("second")
     signal_job(f"{job}_0", name)
     wait_until(lambda: len(sweep.jobs_of("second")) == 2, "the second attempt", 180)
-    stop = sweep.of("second").attempts()[0].stopped()
+    stop = sweep.of("second").attempts()[0].interruption()
     assert stop is not None
     assert stop.reason == "interrupted"
     (sweep.folder / "slowly").unlink()

@@ -13,7 +13,7 @@ from cli_cases import RECIPE, write_tokenizer
 
 from unmask.engine.engine import Engine
 from unmask.errors import UnmaskError
-from unmask.evaluation.lock import file_sha256
+from unmask.evaluation.lock import checkpoint_files, file_sha256
 from unmask.evaluation.recordings import make_recordings, record_decoding, run_lengths
 from unmask.loading import load
 from unmask.model.synthetic import write_checkpoint
@@ -99,7 +99,7 @@ def run(tmp_path: Path, checkpoint: Path, engine: Engine) -> RunFolder:
     """A run with one answer that the engine really gave."""
     lock = Lock(
         model=str(checkpoint),
-        files={file.name: file_sha256(file) for file in sorted(checkpoint.glob("*.json*")) if file.is_file()},
+        files={file.name: file_sha256(file) for file in checkpoint_files(checkpoint)},
     )
     (tmp_path / "recipe.lock").write_text(as_text(lock))
     identity = {
@@ -165,8 +165,17 @@ def test_other_weights_and_large_ones_are_refused(run: RunFolder, checkpoint: Pa
         make_recordings([(run, ["arith/0"])], largest=10)
     with pytest.raises(UnmaskError, match="no generated answer to arith/9"):
         make_recordings([(run, ["arith/9"])])
+    (checkpoint / "added.json").write_text("{}")
+    with pytest.raises(UnmaskError, match="was not there when the checkpoint was locked"):
+        make_recordings([(run, ["arith/0"])])
+    (checkpoint / "added.json").unlink()
+    config = (checkpoint / "config.json").read_text()
+    (checkpoint / "config.json").write_text(f"{config} ")
+    with pytest.raises(UnmaskError, match="is not the file that was locked"):
+        make_recordings([(run, ["arith/0"])])
+    (checkpoint / "config.json").write_text(config)
     lock = json.loads((tmp_path / "recipe.lock").read_text())
-    lock["files"]["config.json"] = "0" * 64
+    lock["files"]["model.safetensors"] = "0" * 64
     (tmp_path / "recipe.lock").write_text(json.dumps(lock))
     with pytest.raises(UnmaskError, match="does not hold the weights"):
         make_recordings([(run, ["arith/0"])])

@@ -54,6 +54,20 @@ def only(store: Store, folder: Path, content: Any, **place: str) -> ForeignRecor
     return record
 
 
+@pytest.mark.parametrize("number", [10**400, -1e200], ids=["whole", "float"])
+@pytest.mark.parametrize("part", ["throughput", "eval_params", "group_results"])
+def test_a_summary_with_a_number_beyond_all_bounds_is_left_out(
+    store: Store, tmp_path: Path, part: str, number: float
+) -> None:
+    names = {"throughput": "total_time_s", "eval_params": "limit", "group_results": "gsm8k"}
+    put(tmp_path, summary(**{part: {names[part]: number if part != "group_results" else {"x,y": number}}}))
+    put(tmp_path, summary(config="k2"))
+    loaded = load(store, tmp_path)
+    assert [record.configuration for record in loaded.records] == ["k2"]
+    (problem,) = loaded.problems
+    assert "was left out: it holds a number with which nobody can calculate." in problem.says
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     return tmp_path / "artifacts"

@@ -58,7 +58,7 @@ def test_a_living_process_counts_for_the_run_that_its_file_names(
 def test_an_attempt_without_a_worker_file_counts_by_its_process(one: RunFolder) -> None:
     attempt = one.new_attempt()
     assert state_of(one).status == "running"
-    attempt.stop()
+    attempt.interrupt()
     assert state_of(one).status == "interrupted"
 
 
@@ -77,7 +77,7 @@ def test_an_attempt_ends_by_a_file(
     with pytest.raises(error), attempt.working():
         raise error
     assert attempt.is_over()
-    assert (attempt.stopped() is None) == (status == "failed")
+    assert (attempt.interruption() is None) == (status == "failed")
     assert state_of(one).status == status
     assert reason in str(state_of(one).reason)
 
@@ -99,7 +99,7 @@ def test_a_wish_that_a_run_ends_reaches_its_worker_wherever_it_is(worker: Worker
         attempt.answer(answer("a"))
         Attempt(attempt.folder).cancel()  # as another process would
         wait_until(lambda: False)
-    stop = attempt.stopped()
+    stop = attempt.interruption()
     assert stop is not None
     assert stop.reason == "cancelled"
     assert "cancelled" in str(state_of(one).reason)

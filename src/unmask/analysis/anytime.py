@@ -41,6 +41,8 @@ def sides(values: ArrayLike, counts: ArrayLike, bound: float, level: float = LEV
     """At each look: 1 where the mean is certainly above a bound (-1 to 1), -1 where it is certainly below, else 0."""
     kinds, seen = _checked(values, counts)
     hurdle, number = _hurdle(level), len(seen)
+    if abs(bound) >= 1:
+        return np.zeros(number, dtype=np.int64)
     above = _log_stake((1 + kinds) / 2, seen, np.full(number, (1 + bound) / 2)) >= hurdle
     below = _log_stake((1 - kinds) / 2, seen, np.full(number, (1 - bound) / 2)) >= hurdle
     return above.astype(np.int64) - below

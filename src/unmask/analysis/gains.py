@@ -159,6 +159,11 @@ def counted_gain(by: Gained, control: ConfigurationResult, entry: ConfigurationR
     else:
         before, after = tokens_a_forward(control), tokens_a_forward(entry)
         ratio = after / before if before and after else None
+    return exact_gain(by, ratio)
+
+
+def exact_gain(by: Gained, ratio: float | None) -> Gain | None:
+    """A counted ratio as a gain, whose interval is its value."""
     return None if ratio is None else Gain(by, ratio, ratio, ratio)
 
 

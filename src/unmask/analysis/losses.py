@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from unmask.analysis.likeness import control_of, must_agree, outcome_class
 from unmask.analysis.samples import difference
 from unmask.analysis.statistics import LEVEL, Interval, bonferroni, bonferroni_level, unpaired_interval
+from unmask.analysis.stopping import StoppingSweep
 from unmask.analysis.table import ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import in_words, level_in_percent
 
@@ -20,6 +21,8 @@ class Comparisons:
 
     count: int
     together: float = LEVEL
+    sequential: StoppingSweep | None = None
+    """Where runs may end as soon as they are decided: intervals hold at every look then."""
 
     @property
     def level(self) -> float:
@@ -27,7 +30,8 @@ class Comparisons:
         return bonferroni_level(self.together, self.count)
 
     def __str__(self) -> str:
-        each = f"{level_in_percent(self.level)} intervals"
+        looks = " that hold at every look" if self.sequential else ""
+        each = f"{level_in_percent(self.level)} intervals{looks}"
         if self.count < 2:
             return each
         together = level_in_percent(self.together)
@@ -59,6 +63,8 @@ class Loss:
 def comparisons_of(table: Table, group: TaskResults) -> Comparisons:
     """Comparisons with the control on a task, planned ones too; what must be equal counts once, or not at all."""
     control = control_of(group)
+    if group.sequential is not None:
+        return Comparisons(group.sequential.terms.comparisons, sequential=group.sequential)
     classes = {outcome_class(entry) for entry in group.entries if entry is not control}
     classes -= {outcome_class(control)} if control else set()
     known = {entry.configuration for entry in group.entries} | {group.experiment.control}
@@ -87,6 +93,8 @@ def loss_of(
             p_value=None,
             equal=True,
         )
+    if comparisons.sequential is not None:
+        return anytime_loss(comparisons.sequential, entry.configuration)
     pair = difference(control, entry, level)
     if pair is not None:
         return Loss(
@@ -107,3 +115,11 @@ def loss_of(
         paired=False,
         p_value=None,
     )
+
+
+def anytime_loss(sequential: StoppingSweep, configuration: str) -> Loss | None:
+    """What a configuration loses in a sweep that stops when it knows: never a p-value, which supposes one look."""
+    known = sequential.loss(configuration)
+    if known is None:
+        return None
+    return Loss(known.value, known.interval, known.rows, known.discordant, paired=True, p_value=None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.analysis.stopping import StoppingSweep, sequential_of
 from unmask.errors import UnmaskError
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
@@ -153,6 +154,8 @@ class AnalysedExperiment:
     """Runs of the recipe without a result, including those that were never started."""
     retracted: tuple[Planned, ...] = ()
     """Runs whose results were retracted, so that nothing uses them."""
+    sequential: StoppingSweep | None = None
+    """The runs of the criterion's task, where they end as soon as they are decided; none of them is missing then."""
     foreign: bool = False
 
 
@@ -169,6 +172,12 @@ class TaskResults:
     def name(self) -> str:
         """The task with its limit, as sentences name it."""
         return self.task if self.limit is None else f"{self.task} (limit {self.limit:g})"
+
+    @property
+    def sequential(self) -> StoppingSweep | None:
+        """The runs of this task, where they end as soon as they are decided."""
+        known = self.experiment.sequential
+        return known if known and (known.task, known.limit) == (self.task, self.limit) else None
 
     @property
     def control(self) -> ConfigurationResult | None:
@@ -369,7 +378,7 @@ def experiment_table(store: Store, name: str) -> Table:
     """The results of one experiment."""
     planned = experiment_of(store, name)
     lock, recipe = _lock(planned), planned_recipe(planned)
-    models = recipe.own_models() if recipe else {}
+    models, sequential = recipe.own_models() if recipe else {}, sequential_of(store, planned)
     entries: list[ConfigurationResult] = []
     timings: list[ConfigurationTiming] = []
     missing: list[Planned] = []
@@ -378,7 +387,8 @@ def experiment_table(store: Store, name: str) -> Table:
         run = RunFolder(store.runs_folder / member.folder)
         result = run.result()
         if result is None:
-            missing.append(_planned(member))
+            if not sequential or not sequential.has_stopped(member):
+                missing.append(_planned(member))
         elif run.retraction() is not None:
             retracted.append(_planned(member))
         elif isinstance(result, TimingResult):
@@ -395,6 +405,7 @@ def experiment_table(store: Store, name: str) -> Table:
         success=recipe.success if recipe else None,
         missing=tuple(missing),
         retracted=tuple(retracted),
+        sequential=sequential,
     )
     return Table((experiment,), tuple(entries), tuple(timings))
 

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from unmask.analysis.gains import GAINED, Gain, counted_gain, speedup_of, timed_gain
+from unmask.analysis.anytime import METHOD
+from unmask.analysis.gains import GAINED, Gain, counted_gain, exact_gain, speedup_of, timed_gain
 from unmask.analysis.guards import Finding, run_guards
-from unmask.analysis.losses import Comparisons, Loss, comparisons_of, loss_of
+from unmask.analysis.losses import Comparisons, Loss, anytime_loss, comparisons_of, loss_of
 from unmask.analysis.statistics import careful_discordance, samples_for_margin
-from unmask.analysis.table import AnalysedExperiment, Table, TaskResults
+from unmask.analysis.stopping import StoppingSweep
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, Table, TaskResults
 from unmask.analysis.words import bound_points, counted, in_words, join_words, percent, points
 from unmask.errors import UnmaskError
 from unmask.spec.recipe import SuccessSpec
@@ -58,16 +60,21 @@ def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple
     Speeds are those of timing runs on the criteria's own task: on another task a policy gains something else.
     """
     group = judged_group(table, experiment, criteria.task)
+    sequential = _sequential(table.experiment(experiment), criteria)
     table = replace(table, timings=tuple(timing for timing in table.timings if timing.task == criteria.task))
     control = group.entry(criteria.control) if group else None
     entries = {entry.configuration: entry for entry in group.entries} if group else {}
     timed = [timing.configuration for timing in table.timings_of(experiment)]
     about = table.experiment(experiment)
     planned = [run.configuration for run in (*about.missing, *about.retracted) if run.configuration]
-    names = [name for name in dict.fromkeys([*entries, *timed, *planned]) if criteria.is_candidate(name)]
-    comparisons = comparisons_of(table, group) if group else Comparisons(len(names))
+    ended = sequential.stopped if sequential else {}
+    every = dict.fromkeys([*(sequential.runs if sequential else []), *entries, *timed, *planned])
+    names = [name for name in every if criteria.is_candidate(name)]
+    comparisons = _comparisons(table, group, sequential, len(names))
 
     def gain(name: str) -> Gain | None:
+        if sequential and criteria.by != "speed" and {name, criteria.control} & ended.keys():
+            return exact_gain(criteria.by, sequential.gain(criteria.by, name))
         if criteria.by == "speed":
             level = comparisons.level
             return timed_gain(speedup_of(table, experiment, name, criteria.control, criteria.task, level))
@@ -77,11 +84,36 @@ def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple
         Candidate(
             configuration=name,
             gain=gain(name),
-            loss=loss_of(control, entries[name], comparisons) if control and name in entries else None,
-            has_result=name in entries,
+            loss=_loss(control, entries.get(name), name, comparisons),
+            has_result=name in entries or name in ended,
         )
         for name in names
     )
+
+
+def _sequential(about: AnalysedExperiment, criteria: SuccessSpec) -> StoppingSweep | None:
+    """The runs that the criteria are about, where they may end as soon as they are decided."""
+    known = about.sequential
+    return known if known and (known.task, known.control) == (criteria.task, criteria.control) else None
+
+
+def _comparisons(
+    table: Table, group: TaskResults | None, sequential: StoppingSweep | None, candidates: int
+) -> Comparisons:
+    if sequential is not None:
+        return Comparisons(sequential.terms.comparisons, sequential=sequential)
+    return comparisons_of(table, group) if group else Comparisons(candidates)
+
+
+def _loss(
+    control: ConfigurationResult | None,
+    entry: ConfigurationResult | None,
+    name: str,
+    comparisons: Comparisons,
+) -> Loss | None:
+    if control is not None and entry is not None:
+        return loss_of(control, entry, comparisons)
+    return anytime_loss(comparisons.sequential, name) if comparisons.sequential else None
 
 
 def judged_group(table: Table, experiment: str, task: str) -> TaskResults | None:
@@ -149,7 +181,8 @@ def _missing(judged: "Verdict", about: AnalysedExperiment, group: TaskResults | 
     if about.missing:
         unfinished = join_words(str(run) for run in about.missing)
         yield f"{counted(len(about.missing), 'planned run')} without a result: {unfinished}."
-    if group is not None and group.entry(criteria.control) is None:
+    ended = about.sequential.stopped if about.sequential else {}
+    if group is not None and group.entry(criteria.control) is None and criteria.control not in ended:
         yield f"The control {criteria.control} has no result on {criteria.task} to compare with."
     untimed = [candidate.configuration for candidate in candidates if candidate.gain is None]
     if untimed and criteria.by == "speed":
@@ -172,6 +205,8 @@ def _rows_missing(candidate: Candidate, criteria: SuccessSpec) -> Iterator[str]:
             yield f"a result on {criteria.task} beside the control {criteria.control}."
     elif not loss.paired:
         yield "the rows of its run are not on disk, so the loss is not paired; run it again."
+    elif loss.interval.method == METHOD:
+        yield f"more rows; {loss.rows:,} do not decide it for an interval that holds at every look."
     elif loss.value >= allowed:
         yield "more rows; the loss so far is more than allowed, but not beyond its error."
     elif loss.interval.high >= allowed:
@@ -296,7 +331,12 @@ def _basis(table: Table, judged: Verdict) -> str:
     group = judged_group(table, judged.experiment, judged.criteria.task)
     if group is not None and group.limit is not None:
         sentences.append(f"Losses are those of {group.name}, not of all rows.")
-    if group is not None and len(judged.candidates) > 1:
+    sequential = _sequential(table.experiment(judged.experiment), judged.criteria)
+    if sequential is not None:
+        sentences.append(f"The verdict goes by {_comparisons(table, group, sequential, 0)}.")
+        ends = [f"{name} ({end.rows:,} of {end.of:,})" for name, end in sequential.stopped.items()]
+        sentences += [f"Ended before the last row: {join_words(ends)}."] if ends else []
+    elif group is not None and len(judged.candidates) > 1:
         sentences.append(f"The verdict goes by the table's {comparisons_of(table, group)}.")
     return " ".join(sentence for sentence in sentences if sentence)
 

@@ -48,6 +48,11 @@ ALL = "*"
 )
 @click.option("--retry-failed", is_flag=True, help="Execute failed runs again.")
 @click.option("--assume-gone", is_flag=True, help="Take jobs that SLURM does not answer for as ended.")
+@click.option(
+    "--until-decided/--to-the-end",
+    default=None,
+    help="Whether runs end as soon as the criterion is certain of them. [as the recipe says]",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would run.")
 @click.option(
     "--canary",
@@ -67,6 +72,7 @@ def run(
     force: str | None,
     retry_failed: bool,
     assume_gone: bool,
+    until_decided: bool | None,
     dry_run: bool,
     canary: int | None,
 ) -> None:
@@ -95,6 +101,7 @@ def run(
         force=None if force is None else (force, *names),
         retry_failed=retry_failed,
         assume_gone=assume_gone,
+        until_decided=until_decided,
     )
     if dry_run:
         sweep = lab.plan(recipe, on_event=tell, **chosen)
@@ -181,7 +188,12 @@ class SweepBars:
 def _sentence(event: Ended) -> Text:
     if event.done:
         return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
-    reason = event.error or state_of(RunFolder(event.command.folder)).reason or f"exit code {event.code}"
+    state = state_of(RunFolder(event.command.folder))
+    if state.status == "stopped":
+        return Text.assemble(
+            ("stopped", "green"), f" {event.command.label} ({event.seconds:.0f} s) {state.reason}"
+        )
+    reason = event.error or state.reason or f"exit code {event.code}"
     return Text.assemble(("failed", "red"), f"  {event.command.label}: {reason}")
 
 

@@ -26,6 +26,7 @@ from unmask.store.files import open_to_append
 from unmask.store.redaction import clean_copy
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import holder
+from unmask.store.stopping import stopped
 from unmask.store.worker_file import WorkerFile
 
 if TYPE_CHECKING:
@@ -110,11 +111,12 @@ class _Worker:
             with attempt.working():
                 loaded_code()  # code that is edited while the model is loaded is not what this process runs
                 # Imported here, so that a broken installation of torch is written down as a failure of the attempt.
+                from unmask.analysis.stopping import fate_of
                 from unmask.evaluation.engines import LoadedEngines
                 from unmask.evaluation.worker import complete
 
                 self._memory = self._memory or LoadedEngines()
-                published = complete(run, attempt, self._memory)
+                published = complete(run, attempt, fate_of, self._memory)
         except KeyboardInterrupt:
             click.echo("Stopped; running it again goes on from here.", err=True)
             if self._starter is not None and attempt.is_cancelled():
@@ -127,6 +129,9 @@ class _Worker:
             raise
         finally:
             self._attempt = None
+        if (end := stopped(attempt)) is not None:
+            click.echo(f"{run.name} is stopped after {end.rows} of {end.of} rows: {end.reason}.")
+            return
         click.echo(f"{run.name} is done." if published else f"{run.name} was done by another worker first.")
 
     def _on_cancel(self, number: int, frame: FrameType | None) -> None:

@@ -27,6 +27,7 @@ SMALL_MODEL = 50_000_000
 """Parameters up to which one thread decodes faster than several."""
 STYLES = {
     "done": "green",
+    "stopped": "bright_green",
     "running": "cyan",
     "pending": "blue",
     "unknown": "bright_yellow",

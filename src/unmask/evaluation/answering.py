@@ -103,19 +103,19 @@ def numbered(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
 
 def generate(
     engine: Engine,
-    requests: Sequence[GenerationRequest],
+    requests: Mapping[int, GenerationRequest],
     policy: Any,
     batch_size: int,
     meter: Meter,
     answered: Callable[[int, Generation], None],
 ) -> None:
-    """Answer all requests, those of equal settings together and the longest first.
+    """Answer requests, given by their places: those of equal settings together and the longest first.
 
     `answered` is called with a request's place and its answer as soon as the answer is whole; the time that
     it takes is outside the clock.
     """
     by_settings: dict[DecodeSpec, list[int]] = {}
-    for place, request in enumerate(requests):
+    for place, request in requests.items():
         by_settings.setdefault(request.decode, []).append(place)
     for decode, places in by_settings.items():
         order = sorted(places, key=lambda place: -len(requests[place].ids))

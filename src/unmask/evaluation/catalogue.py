@@ -52,6 +52,8 @@ METRICS = (
     ("unmask_choice*", "acc,none"),
 )
 """Patterns of task names, the most particular first, and the metric by which such a task is known."""
+MEANS = ("exact_match", "acc", "acc_norm", "math_verify", "prompt_level_strict_acc", "pass@1", "pass_at_1")
+"""Metrics that are the mean of one number for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,16 @@ def metric_of(task: str) -> str:
     raise UnmaskError(
         f"No metric is named for the task {task}; add it to the table in evaluation/catalogue.py."
     )
+
+
+def check_mean(task: str, metric: str | None) -> None:
+    """Refuse a task whose metric is no mean over its rows: a part of them would say nothing of the whole."""
+    name = metric or metric_of(task)
+    if name.partition(",")[0] not in MEANS:
+        raise UnmaskError(
+            f"{name} of {task} is no mean over rows, so its runs cannot end when they are decided; leave out "
+            "until_decided, or name another metric."
+        )
 
 
 def headline(task: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def evaluate_tasks(lm: Any, loaded: Loaded, options: Options) -> dict[str, Any]:
     tasks = TaskManager(include_defaults=False).load(list(loaded.objects))
     for task in tasks["tasks"].values():
         _set_up(task, options)
+    if getattr(lm, "rounds", None) is not None:
+        lm.rounds.tasks = tasks["tasks"]
     with quiet(), compiled_once():
         results: dict[str, Any] = evaluate(
             lm=lm,

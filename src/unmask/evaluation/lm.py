@@ -37,6 +37,7 @@ from unmask.evaluation.clock import Meter, peak_memory, waiting_for
 from unmask.evaluation.journal import Journal, key_of
 from unmask.evaluation.lock import file_sha256, weights_sha256
 from unmask.evaluation.proof import NOTHING, Proof, shared_work
+from unmask.evaluation.rounds import Rounds, row_of
 from unmask.loading import load
 from unmask.model.chat_template import read_chat_template
 from unmask.model.token_files import read_token_files, tokenizer_file
@@ -75,6 +76,7 @@ class UnmaskLM(TemplateLM):
         mask_token_id: int | None = None,
         meter: Meter | None = None,
         journal: Journal | None = None,
+        rounds: Rounds | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -95,6 +97,7 @@ class UnmaskLM(TemplateLM):
         self.meter.wait = waiting_for(self._device)
         self._chat = False
         self.journal = journal or Journal()
+        self.rounds = rounds
         self.details: dict[tuple[str, int, int], tuple[int, str]] = {}
         """Accepted tokens and the finish reason of each generation, by task, sample and number of the draw."""
 
@@ -192,6 +195,8 @@ class UnmaskLM(TemplateLM):
             texts[place] = answer.text
             effect = WorkSums.from_row(answer.effect)
             self.proof.add(_task_name(request), "generation", effect, answer.shared or NOTHING)
+            if self.rounds:
+                self.rounds.count(row_of(request), effect, answer.tokens)
             self.details[_task_name(request), request.doc_id, request.idx] = (answer.tokens, answer.finish)
             self.journal.progress(len(requests) - waiting, len(requests))
 
@@ -201,10 +206,9 @@ class UnmaskLM(TemplateLM):
             keep(place, answer)
             bar.advance(1)
 
-        def answered(index: int, generation: Generation) -> None:
+        def answered(place: int, generation: Generation) -> None:
             nonlocal waiting
             waiting -= 1
-            place = missing[index]
             answer = GeneratedAnswer(
                 key=keys[place],
                 text=generation.text or "",
@@ -218,8 +222,12 @@ class UnmaskLM(TemplateLM):
             keep(place, answer)
             bar.advance(1, answer.tokens)
 
-        wanted = [prompts[place] for place in missing]
-        generate(self.engine, wanted, self.policy, self.batch_size, self.meter, answered)
+        rows = [[row_of(request)] for request in requests] if self.rounds else []
+        for number, part in enumerate(self.rounds.parts(rows) if self.rounds else [missing], start=1):
+            wanted = {place: prompts[place] for place in part if place not in earlier}
+            generate(self.engine, wanted, self.policy, self.batch_size, self.meter, answered)
+            if self.rounds:
+                self.rounds.end(number, requests, dict(enumerate(texts)))
         bar.close()
         return texts
 
@@ -229,7 +237,7 @@ class UnmaskLM(TemplateLM):
         """Log likelihood of each continuation, and whether the model would write it by itself."""
         with self.meter.phase("tokenising"):
             pairs = [(request.args, *self.encoded(*request.args)) for request in requests]
-        return self._scored(pairs, [_task_name(request) for request in requests], disable_tqdm)
+        return self._scored(pairs, [_task_name(request) for request in requests], disable_tqdm, requests)
 
     def _loglikelihood_tokens(
         self, requests: Sequence[Pair], disable_tqdm: bool = False, **_: Any
@@ -284,8 +292,14 @@ class UnmaskLM(TemplateLM):
         return prefix or [self.prefix_token_id], target
 
     def _scored(
-        self, pairs: Sequence[Pair], names: Sequence[str], disable_tqdm: bool
+        self,
+        pairs: Sequence[Pair],
+        names: Sequence[str],
+        disable_tqdm: bool,
+        instances: Sequence[Instance] = (),
     ) -> list[tuple[float, bool]]:
+        """Scores in the order of the pairs; in rounds where these are given and the requests of the pairs are known."""
+        rounds = self.rounds if instances else None
         requests = [ScoreRequest(prefix, target) for _, prefix, target in pairs]
         keys = {tuple(group): _group_key(group, requests, names) for group in prefix_groups(requests)}
         answers: dict[int, tuple[float, bool]] = {}
@@ -295,6 +309,8 @@ class UnmaskLM(TemplateLM):
             answers.update(zip(group, answer.scores, strict=True))
             effect = WorkSums.from_row(answer.effect)
             self.proof.add(names[group[0]], "scoring", effect, answer.shared or NOTHING, answer.inactive)
+            if rounds:
+                rounds.count(row_of(instances[group[0]]), effect)
             self.journal.progress(len(answers), len(pairs))
 
         def scored(
@@ -313,7 +329,7 @@ class UnmaskLM(TemplateLM):
                     self.cache_hook.add_partial("loglikelihood", pairs[place][0], score)
             keep(group, answer)
 
-        missing = []
+        groups, missing = [list(group) for group in keys], set()
         for group, key in keys.items():
             self.journal.computed_again += len(group) * (key in self.journal.others)
             earlier = self.journal.scored(key)
@@ -322,11 +338,16 @@ class UnmaskLM(TemplateLM):
                 keep(list(group), earlier)
                 bar.advance(len(group))
             else:
-                missing.append(list(group))
+                missing.add(group)
         scorer = Scorer(
             self.engine, self.decode, self.policy, self.estimator, self.order, self.batch_size, self.meter
         )
-        scorer.run(requests, missing, scored, bar.advance)
+        rows = [{row_of(instances[place]) for place in group} for group in groups] if rounds else []
+        for number, part in enumerate(rounds.parts(rows) if rounds else [range(len(groups))], start=1):
+            todo = [groups[place] for place in part if tuple(groups[place]) in missing]
+            scorer.run(requests, todo, scored, bar.advance)
+            if rounds:
+                rounds.end(number, instances, answers)
         bar.close()
         return [answers[place] for place in range(len(pairs))]
 

@@ -87,7 +87,7 @@ def _samples(run: RunFolder, names: list[str]) -> list[Sample]:
 
 def _engine(run: RunFolder, largest: int | None) -> Engine:
     # Imported here: the hub must be told to stay offline before its package is loaded.
-    from unmask.evaluation.lock import file_sha256
+    from unmask.evaluation.lock import check_checkpoint
     from unmask.loading import load
     from unmask.model.hub import find_checkpoint
 
@@ -103,9 +103,7 @@ def _engine(run: RunFolder, largest: int | None) -> Engine:
         raise UnmaskError(
             f"The checkpoint has {size / 1e9:.1f} GB of weights; name a number with --replay to load it all the same."
         )
-    files = {name: folder / name for name in locked.files}
-    if any(not file.is_file() or file_sha256(file) != locked.files[name] for name, file in files.items()):
-        raise UnmaskError(f"{folder} does not hold the weights that {run.name} was decoded with.")
+    check_checkpoint(locked, folder)
     return load(folder, worker.device, _dtype(run), identity.get("mask_token_id"))
 
 

@@ -176,7 +176,7 @@ def _generated(
         effect.add(WorkSums.of(generation.ledger, engine.config.shape))
         spared.add(generation.sharing)
 
-    generate(engine, requests, policy, batch_size, meter, answered)
+    generate(engine, dict(enumerate(requests)), policy, batch_size, meter, answered)
     return Answered(_digest(sorted(answers.items())), effect, shared_work(spared, engine.config.shape))
 
 

@@ -5,6 +5,7 @@ number format are chosen here, because only here is it known what the machine ha
 """
 
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.lock import check_checkpoint, check_rows
 from unmask.evaluation.results import evaluate, result_of, samples_of
+from unmask.evaluation.rounds import Decided, Rounds
 from unmask.evaluation.task_data import Loaded, load_tasks, work_offline
 from unmask.evaluation.timing import time_all
 from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
+from unmask.spec.conduct import answer_order
 from unmask.spec.lock import Lock, read_lock
 from unmask.spec.rule import rule_spec
 from unmask.spec.sweep import revision_change
@@ -33,18 +36,28 @@ from unmask.store.attempt import Attempt
 from unmask.store.environment import computation, environment
 from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
-from unmask.store.run_folder import RunFolder, WorkerSettings
+from unmask.store.run_folder import RunFolder, Terms, WorkerSettings
+from unmask.store.stopping import AnsweredRow, add_rows, stop
 from unmask.store.traces import check_traces, with_traces
 
+Judge = Callable[[RunFolder], str | None]
+"""Why a run may end now, by what lies in the store; None where it must go on."""
 
-def complete(run: RunFolder, attempt: Attempt, loaded: LoadedEngines | None = None) -> bool:
-    """Execute a run and publish its result; False if another worker published one first.
+
+def complete(
+    run: RunFolder, attempt: Attempt, judge: Judge | None = None, loaded: LoadedEngines | None = None
+) -> bool:
+    """Execute a run and publish its result; False if another worker published one first, or the judge ended it.
 
     `loaded` is what this process has in memory from earlier runs.
     """
     memory = loaded or LoadedEngines()
-    with memory.watching_memory():
-        result = execute(run, attempt, memory)
+    try:
+        with memory.watching_memory():
+            result = execute(run, attempt, memory, judge)
+    except Decided as end:
+        stop(attempt, end.rows, end.of, end.rounds, end.reason)
+        return False
     published = run.publish(result)
     if published and isinstance(result, AccuracyResult):
         names = run.worker.configuration, run.worker.experiment
@@ -52,7 +65,7 @@ def complete(run: RunFolder, attempt: Attempt, loaded: LoadedEngines | None = No
     return published
 
 
-def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines) -> AnyResult:
+def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines, judge: Judge | None = None) -> AnyResult:
     """Compute the result of a run; nothing is published here."""
     start = time.perf_counter()
     identity, worker = run.identity, run.worker
@@ -78,7 +91,7 @@ def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines) -> AnyResul
     result: AnyResult = (
         _timing(_with_traces(run), engines, loaded, attempt)
         if identity["kind"] == "timing"
-        else _accuracy(_with_traces(run), worker, engine, loaded, attempt, run, meter)
+        else _accuracy(_with_traces(run), worker, engine, loaded, attempt, run, meter, judge)
     )
     return msgspec.structs.replace(
         result,
@@ -169,6 +182,7 @@ def _accuracy(
     attempt: Attempt,
     run: RunFolder,
     meter: Meter,
+    judge: Judge | None,
 ) -> AccuracyResult:
     task = identity["task"]
     lm = UnmaskLM(
@@ -180,10 +194,27 @@ def _accuracy(
         batch_size=worker.batch_size,
         meter=meter,
         journal=_journal(run, attempt),
+        rounds=_rounds(run, attempt, judge),
     )
     evaluation = evaluate(lm, loaded, _options(task, identity["generation"]))
     attempt.write_samples(samples_of(evaluation, lm, task["metric"]))
     return result_of(evaluation, lm, task["name"], task["metric"])
+
+
+def _rounds(run: RunFolder, attempt: Attempt, judge: Judge | None) -> Rounds | None:
+    """The rounds of a run that may end early; its rows are on disk before anybody judges them."""
+    terms, task = run.worker.until_decided, run.identity["task"]
+    if judge is None or not isinstance(terms, Terms):
+        return None
+    order = answer_order(task, terms.seed)
+
+    def ended(number: int, rows: Sequence[AnsweredRow]) -> None:
+        add_rows(attempt, rows)
+        answered = min(number * terms.rows, len(order))
+        if answered < len(order) and (reason := judge(run)) is not None:
+            raise Decided(answered, len(order), number, reason)
+
+    return Rounds(order, terms.rows, task["metric"], ended)
 
 
 def _journal(run: RunFolder, attempt: Attempt) -> Journal:

@@ -12,6 +12,7 @@ from unmask.analysis.foreign import import_table
 from unmask.analysis.guards import Finding, run_guards
 from unmask.analysis.samples import Comparison
 from unmask.analysis.samples import compare as compare_entries
+from unmask.analysis.stopping import sequential_of
 from unmask.analysis.table import ConfigurationResult, entry_of, own_table
 from unmask.analysis.verdict import Verdict
 from unmask.errors import UnmaskError
@@ -25,6 +26,7 @@ from unmask.report.lessons import lessons
 from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import flips_of, with_recordings
+from unmask.report.stopped import brief_row
 from unmask.report.tables import brief_table, levels_note
 from unmask.spec.sweep import task_label
 from unmask.store.experiments import experiment_names, experiment_of
@@ -108,14 +110,25 @@ def result_rows(
     A run without a result, or with a retracted one, has a state only.
     """
     titles, lines = brief_table(task_parts(store, experiment))
-    titles = titles or ["Configuration"]
+    early = _stopped(store, experiment) if experiment in experiment_names(store) else {}
+    titles = list(
+        dict.fromkeys([*(titles or ["Configuration"]), *(title for row in early.values() for title in row)])
+    )
     rows = []
     for task, limit, configuration, state in runs:
-        blank = [configuration, *("" for _ in titles[1:])]
-        cells = lines.get((task, limit, configuration), blank)
-        label = task_label(task, limit)
-        rows.append({"Task": label, **dict(zip(titles, cells, strict=True)), "State": state})
+        known = lines.get((task, limit, configuration), [configuration])
+        cells = {**dict.fromkeys(titles, ""), **dict(zip(titles, known, strict=False))}
+        cells |= early.get((task, limit, configuration), {})
+        rows.append({"Task": task_label(task, limit), **cells, "State": state})
     return rows
+
+
+def _stopped(store: Store, experiment: str) -> dict[tuple[str, int | None, str], dict[str, str]]:
+    """Cells of the runs that ended before their last row, by task, limit and configuration."""
+    known = sequential_of(store, experiment_of(store, experiment))
+    if known is None:
+        return {}
+    return {(known.task, known.limit, name): brief_row(known, name) for name in known.stopped}
 
 
 def levels_of(store: Store, experiment: str) -> str:

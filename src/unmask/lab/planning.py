@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
-from unmask.analysis.words import counted
+from unmask.analysis.words import counted, join_words
 from unmask.errors import UnmaskError
 from unmask.lab.jobs import submitted_jobs
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, computed_anew, open_store
 from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock, Outline
+from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
 from unmask.store.experiments import Member, read_experiment, write_experiment
 from unmask.store.index import listing
-from unmask.store.run_folder import RunFolder, WorkerSettings
+from unmask.store.run_folder import RunFolder, Terms, WorkerSettings
 from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
 from unmask.store.traces import keep_traces
@@ -87,6 +88,8 @@ class Plan:
     retry_failed: bool = False
     assume_gone: bool = False
     """Whether jobs that SLURM does not answer for count as ended."""
+    terms: Terms | None = None
+    """By what runs may end before their last row; None where every run goes to its end."""
     device: str | None = None
     """The device whose roofline the ceilings are taken from; None takes the recipe's kind of device."""
     traces: Mapping[str, str | Path] = field(default_factory=dict)
@@ -144,7 +147,24 @@ class Plan:
 
     @property
     def changed(self) -> list[str]:
-        """Sentences on runs to do that had a result before something in their identities changed."""
+        """Sentences on runs to do that had a result before something in their identities changed, or were stopped."""
+        return [*self._terms_changed(), *self._identities_changed()]
+
+    def _terms_changed(self) -> Iterator[str]:
+        """That runs were stopped, or are under way, by another criterion than the recipe's present one."""
+        terms = self.terms
+        if terms is None:
+            return
+        again = [run.label for run in self.to_do if run.status == "stopped"]
+        if again:
+            yield f"{join_words(again)}: stopped before, but undecided by the present criterion; going on."
+        judged = [run for run in self.runs if run.folder.name in {terms.control, *terms.candidates}]
+        under_way = [run for run in judged if run.status in ("running", "pending")]
+        other = [run.label for run in under_way if run.folder.worker.until_decided != terms]
+        if other:
+            yield f"{join_words(other)}: under way, and judged by the present criterion from the next round on."
+
+    def _identities_changed(self) -> list[str]:
         before = read_experiment(self.store, self.experiment) if self.locked else None
         missing = [run for run in self.to_do if run.status == "missing"]
         if before is None or not missing:
@@ -160,10 +180,20 @@ class Plan:
         """The same plan with the states of this moment."""
         runs = sweep_runs(self.store, [run.planned for run in self.runs], self.jobs())
         if self.force is None:
-            to_do = still_to_do(runs, self.retry_failed)
+            to_do = self._undecided(still_to_do(runs, self.retry_failed))
         else:
             to_do = chosen_again(runs, self.force)
         return replace(self, runs=tuple(runs), to_do=tuple(to_do))
+
+    def _undecided(self, runs: Sequence[SweepRun]) -> list[SweepRun]:
+        """Those of the runs whose fate is not certain, the control first: nothing is certain without its rows."""
+        terms = self.terms
+        if terms is None:
+            return list(runs)
+        from unmask.analysis.stopping import fate
+
+        open_runs = [run for run in runs if run.status != "stopped" or fate(run.folder, terms) is None]
+        return sorted(open_runs, key=lambda run: run.folder.name != terms.control)
 
     def jobs(self) -> Jobs:
         """The jobs of submitted runs as SLURM knows them at this moment."""
@@ -190,6 +220,8 @@ class Selection(TypedDict, total=False):
     """Whether failed runs are to be executed again."""
     assume_gone: bool
     """Whether jobs that SLURM does not answer for count as ended; else their runs are left alone."""
+    until_decided: bool | None
+    """Whether runs end as soon as the recipe's criterion is certain of them; without it the recipe says so."""
 
 
 def plan(
@@ -224,7 +256,28 @@ def plan(
     runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
     retry_failed = selection.get("retry_failed", False)
     assume_gone = selection.get("assume_gone", False)
-    return Plan(opened, lock, store, runs, (), force, retry_failed, assume_gone, device, traces or {}).again()
+    wanted = selection.get("until_decided")
+    stops = opened.recipe.until_decided is not None if wanted is None else wanted
+    return Plan(
+        opened,
+        lock,
+        store,
+        runs,
+        (),
+        force,
+        retry_failed,
+        assume_gone,
+        _terms(opened.recipe, lock, store, selection.get("limit")) if stops else None,
+        device,
+        traces or {},
+    ).again()
+
+
+def _terms(recipe: Recipe, lock: Lock, store: Store, limit: int | None) -> Terms:
+    # It brings statistics along, which other sweeps do not need.
+    from unmask.lab.stopping import terms_of
+
+    return terms_of(recipe, lock, store, limit, {})
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -239,8 +292,8 @@ def sweep_runs(store: Store, planned: Iterable[PlannedRun], jobs: Jobs | None = 
 
 
 def still_to_do(runs: Iterable[SweepRun], retry_failed: bool = False) -> list[SweepRun]:
-    """What is missing or was cut off, and on request what has failed."""
-    wanted = {"missing", "interrupted", "failed"} if retry_failed else {"missing", "interrupted"}
+    """What is missing, was cut off or stopped early, and on request what has failed."""
+    wanted = {"missing", "interrupted", "stopped", *(["failed"] if retry_failed else [])}
     return _once(run for run in runs if run.status in wanted)
 
 
@@ -299,9 +352,27 @@ def write_down(plan: Plan) -> None:
     ]
     described = _described(plan)
     write_experiment(
-        plan.store, plan.experiment, opened.file, opened.text, members, opened.recipe.control, described
+        plan.store,
+        plan.experiment,
+        opened.file,
+        opened.text,
+        members,
+        opened.recipe.control,
+        described,
+        plan.terms or _terms_before(plan),
     )
-    freeze(plan.store, opened, plan.runs)
+    freeze(plan.store, opened, plan.runs, plan.terms)
+
+
+def _terms_before(plan: Plan) -> Terms | None:
+    """Terms of a sweep that goes to its end now, but could stop before: whoever looked then has looked."""
+    before = read_experiment(plan.store, plan.experiment)
+    if before is None or not before.until_decided or plan.opened.recipe.success is None:
+        return None
+    runs = [run for run in plan.runs if run.planned.task == plan.opened.recipe.success.task]
+    limits = {run.planned.limit for run in runs if run.planned.kind == "accuracy"}
+    limit = limits.pop() if len(limits) == 1 else None
+    return _terms(plan.opened.recipe, plan.lock, plan.store, limit)
 
 
 def _described(plan: Plan) -> set[str]:
@@ -315,8 +386,9 @@ def _described(plan: Plan) -> set[str]:
     return ids
 
 
-def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
+def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun], terms: Terms | None = None) -> None:
     """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
+    judged = {terms.control, *terms.candidates} if terms else set()
     evaluation = opened.recipe.evaluation
     models = opened.recipe.models
     for each in opened.recipe.expanded():
@@ -332,5 +404,6 @@ def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun]) -> None:
             device=evaluation.device,
             allow_code=evaluation.allow_code,
             allow_unsafe_code=evaluation.allow_unsafe_code or msgspec.UNSET,
+            until_decided=terms if terms and run.folder.name in judged else msgspec.UNSET,
         )
         store.run(run.planned.identity, worker)

@@ -9,6 +9,7 @@ from unmask.analysis.words import MISSING, TIMES, in_percent, join_words
 from unmask.report.document import Document, ExperimentPart, TaskPart, subjects_of
 from unmask.report.lessons import lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
+from unmask.report.stopped import STOPPED_NOTE, stopped_headings, stopped_rows
 from unmask.report.tables import CURVE_HEADINGS, across, columns_of, curve_note, curve_rows
 
 FEW_SUBJECTS = 12
@@ -61,11 +62,12 @@ def _part(part: ExperimentPart, document: Document) -> Iterator[str]:
     yield f"{level} Verdict"
     yield from _verdict(part)
     yield f"{level} Results"
-    if not part.tasks:
+    if not part.tasks and not stopped_rows(part.experiment.sequential):
         yield "There is no result yet."
     for task in part.tasks:
         yield from _task(task, level + "#")
     yield _meanings(part)
+    yield from _stopped(part, level + "#")
     sentences = [f"**{escaped(name)}**: {escaped(sentence)}" for name, sentence in key_findings(part)]
     if sentences:
         yield f"{level} Key findings"
@@ -102,6 +104,16 @@ def _task(task: TaskPart, heading: str) -> Iterator[str]:
         yield table(CURVE_HEADINGS, curve_rows(task), [False, False, False, True])
         yield escaped(curve_note(task))
     yield from _subjects(task, heading)
+
+
+def _stopped(part: ExperimentPart, heading: str) -> Iterator[str]:
+    sequential = part.experiment.sequential
+    rows = stopped_rows(sequential)
+    if sequential is None or not rows:
+        return
+    yield f"{heading} Decided before the last row of {escaped(sequential.task)}"
+    yield table(stopped_headings(sequential), rows, [False, *[True] * 5, False])
+    yield escaped(STOPPED_NOTE)
 
 
 def _control(task: TaskPart) -> str:

@@ -29,6 +29,7 @@ from unmask.report.figures import (
 from unmask.report.heat_maps import heat_maps
 from unmask.report.lessons import judged_task, lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
+from unmask.report.stopped import STOPPED_NOTE, stopped_headings, stopped_rows
 from unmask.report.tables import CURVE_HEADINGS, across, columns_of, curve_note, curve_rows
 
 STYLES = ("tokens", "layout", "tables", "figures", "samples", "viewer", "print")
@@ -83,6 +84,11 @@ def _part(part: ExperimentPart) -> dict[str, Any]:
         "key_findings": _by_task(key_findings(part)),
         "frontier": next(iter(_frontiers(task)), None) if task else None,
         "tasks": [_task(task, part) for task in part.tasks],
+        "stopped": stopped_rows(part.experiment.sequential),
+        "stopped_headings": stopped_headings(part.experiment.sequential)
+        if part.experiment.sequential
+        else (),
+        "stopped_note": STOPPED_NOTE,
         "timeline": timeline(part.attempts),
         "findings": _findings(part),
     }

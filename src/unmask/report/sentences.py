@@ -12,6 +12,7 @@ from unmask.analysis.likeness import acts, distinct, spec_of, threshold
 from unmask.analysis.table import ConfigurationResult
 from unmask.analysis.words import counted, join_words, points
 from unmask.report.document import ExperimentPart, TaskPart, best_point
+from unmask.report.stopped import stopped_rows
 from unmask.spec import PolicySpec
 
 
@@ -47,6 +48,8 @@ def status(part: ExperimentPart) -> str:
     if part.experiment.foreign:
         return f"imported ({results:,} {'summary' if results == 1 else 'summaries'})"
     counts = [counted(results, "accuracy run"), counted(timed, "timing run")]
+    if ended := stopped_rows(part.experiment.sequential):
+        counts.append(f"{len(ended)} decided before the last row")
     if part.experiment.missing:
         counts.append(f"{len(part.experiment.missing)} planned without a result")
     limited = sum(line.entry.limit is not None for task in part.tasks for line in task.lines)

@@ -183,7 +183,7 @@ COLUMNS = (
             "interval excludes 0. Corrected for the number of comparisons (Bonferroni)."
         ),
         cell=_p_value,
-        applies=_is_paired,
+        applies=lambda task: _is_paired(task) and task.comparisons.sequential is None,
     ),
     Column(
         heading="Work skipped",

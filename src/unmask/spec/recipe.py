@@ -18,6 +18,7 @@ import msgspec
 from unmask.errors import UnmaskError
 from unmask.reading import parse_toml, read_plain_text
 from unmask.spec.build import Count, Part, Positive, build_named, shown
+from unmask.spec.conduct import NO_CRITERION, EvaluationSpec, TimingSpec, UntilDecidedSpec
 from unmask.spec.decode import DecodeSpec, joined
 from unmask.spec.family import EstimatorName
 from unmask.spec.policy import AnyPolicySpec
@@ -31,7 +32,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 FIELD_FORM = re.compile(r"0?[0-9]?(\.[0-9])?[a-zA-Z%]?")
 """How a field of a grid's name may be formatted, as in `{threshold:.2f}`: widths and digits up to nine."""
-DEVICE = re.compile(r"cpu|mps|cuda(:[0-9]{1,3})?")
 EMBEDDED = "embedded"
 """The checkpoint that ships with the package."""
 MOST_RUNS = 10_000
@@ -60,28 +60,6 @@ class ModelSpec(Part, frozen=True, kw_only=True):
         """Refuse a revision of what has none."""
         if self.checkpoint == EMBEDDED and self.revision is not None:
             raise UnmaskError("model.revision is that of a hub id, and `embedded` is none; leave it out.")
-
-
-class EvaluationSpec(Part, frozen=True, kw_only=True):
-    """How tasks are put to the model, the same for all of them."""
-
-    batch_size: Positive = 16
-    chat: bool = False
-    system_instruction: str | None = None
-    allow_code: bool = False
-    """Whether tasks may run programs that the model writes, in bubblewrap."""
-    allow_unsafe_code: bool = False
-    """Whether they may run without isolation where bubblewrap does not work."""
-    data: str | None = None
-    """Folder with local data, relative to the recipe; None takes the hub."""
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a device that no machine has."""
-        if self.device is not None and not DEVICE.fullmatch(self.device):
-            raise UnmaskError(
-                f"evaluation.device is {shown(self.device)}; use cpu, cuda, cuda:1 or mps, or leave it out."
-            )
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
@@ -121,21 +99,6 @@ class GridSpec(Part, frozen=True, kw_only=True):
     """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
     decode: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class TimingSpec(Part, frozen=True, kw_only=True):
-    """A timing run: all configurations in turns over the same prompts in one process."""
-
-    task: str
-    name: str = "timing"
-    """Tells several timing runs of one task apart."""
-    prompts: Positive = 16
-    repeats: Positive = 5
-    batch_size: Positive = 1
-    control: str | None = None
-    """The configuration that speeds are compared with; None takes that of the criteria, or the first."""
-    configurations: tuple[str, ...] = ("*",)
-    """Patterns of names."""
 
 
 Gained = Literal["speed", "work", "tokens_a_forward"]
@@ -224,6 +187,8 @@ class Recipe(Part, frozen=True, kw_only=True):
     configurations: tuple[ConfigurationSpec, ...] = ()
     timing: tuple[TimingSpec, ...] = ()
     success: SuccessSpec | None = None
+    until_decided: UntilDecidedSpec | None = None
+    """Where it is given, runs end as soon as the criterion of `success` is certain of them."""
     resources: ResourcesSpec = ResourcesSpec()
 
     def __post_init__(self) -> None:
@@ -267,6 +232,8 @@ class Recipe(Part, frozen=True, kw_only=True):
             _check_patterns(timing.configurations, names, f"{what}.configurations")
         timed = [f"{timing.name} of {timing.task}" for timing in self.timing]
         _check_once(timed, "timing runs", "give each a name")
+        if self.until_decided and not self.success:
+            raise UnmaskError(NO_CRITERION)
         if self.success:
             _check_known(self.success.task, tasks, "success.task", "tasks")
             _check_known(self.success.control, names, "success.control", "configurations")

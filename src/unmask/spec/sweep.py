@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
+from unmask.spec.conduct import TimingSpec
 from unmask.spec.family import FAMILIES
 from unmask.spec.lock import Lock
-from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec, TimingSpec
+from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec
 
 SCHEMA = 2
 """Of identities; 1 is that of version 0.1."""

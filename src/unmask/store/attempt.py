@@ -41,6 +41,8 @@ from unmask.store.worker_file import WorkerName, held_run
 BEAT_SECONDS = 20.0
 MOST_PROGRESS = 100
 """Bytes of the file `progress`: two numbers."""
+ENDS = ("failure.json", "interrupted.json", "stopped.json")
+"""Files of which one says that an attempt is over, where it has no result."""
 CANCEL = "cancel"
 """The file that asks the attempt to end."""
 CANCEL_SIGNAL = signal.SIGUSR1
@@ -82,15 +84,15 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """When the attempt failed, in UTC."""
 
 
-class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """stopped.json: that an attempt was stopped from outside; a later attempt goes on from its answers."""
+class Interruption(msgspec.Struct, frozen=True, kw_only=True):
+    """interrupted.json: that an attempt was ended from outside; a later attempt goes on from its answers."""
 
     schema: int = 1
     """Version of the meaning of these fields."""
     reason: Literal["cancelled", "interrupted"] = "interrupted"
     """`cancelled`: somebody stopped this run; `interrupted`: its worker was told to end."""
     time: str | None = None
-    """When the attempt was stopped, in UTC."""
+    """When the attempt was ended, in UTC."""
 
 
 class GeneratedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,7 +257,7 @@ class Attempt:
             self.fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
             raise
         except BaseException:
-            self.stop()
+            self.interrupt()
             raise
         finally:
             self.close()
@@ -277,12 +279,12 @@ class Attempt:
             return False
         return True
 
-    def stop(self) -> bool:
-        """Say that the attempt was stopped from outside; False where not even that can be written."""
+    def interrupt(self) -> bool:
+        """Say that the attempt was ended from outside; False where not even that can be written."""
         reason: Literal["cancelled", "interrupted"] = "cancelled" if self.is_cancelled() else "interrupted"
-        stop = Stop(reason=reason, time=datetime.now(UTC).isoformat(timespec="seconds"))
+        end = Interruption(reason=reason, time=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
-            write_atomically(self.folder / "stopped.json", canonical(stop) + b"\n")
+            write_atomically(self.folder / "interrupted.json", canonical(end) + b"\n")
         except UnmaskError:
             return False
         return True
@@ -335,16 +337,16 @@ class Attempt:
         except UnmaskError as error:
             return Failure(reason=str(error))
 
-    def stopped(self) -> Stop | None:
-        """stopped.json, if the attempt was stopped from outside."""
+    def interruption(self) -> Interruption | None:
+        """interrupted.json, if the attempt was ended from outside."""
         try:
-            return read_struct(self.folder / "stopped.json", Stop, "")
+            return read_struct(self.folder / "interrupted.json", Interruption, "")
         except UnmaskError:
-            return Stop()
+            return Interruption()
 
     def is_over(self) -> bool:
         """Whether it has ended by a file, or its worker has turned to another run; a killed worker writes neither."""
-        if self.failure() is not None or self.stopped() is not None:
+        if any((self.folder / name).exists() for name in ENDS):
             return True
         record = self.record()
         store = self.folder.parents[3] if len(self.folder.parents) > 3 else self.folder

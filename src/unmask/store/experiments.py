@@ -26,7 +26,7 @@ from unmask.store.files import (
     read_struct,
     write_atomically,
 )
-from unmask.store.run_folder import FolderName
+from unmask.store.run_folder import FolderName, Terms
 from unmask.store.store import Store
 
 JOB_FIELDS = {"job", "name", "run", "task"}
@@ -73,6 +73,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     control: str | None
     members: tuple[Member, ...]
     superseded: tuple[Superseded, ...] = ()
+    until_decided: Terms | msgspec.UnsetType = msgspec.UNSET
+    """By what its runs may end, or could when they ran; absent where all went to their end."""
 
 
 def write_experiment(
@@ -83,6 +85,7 @@ def write_experiment(
     members: Iterable[Member],
     control: str | None,
     described: Collection[str] | None = None,
+    until_decided: Terms | None = None,
 ) -> Experiment:
     """Write down what a recipe stands for now; runs that an edit dropped are kept as superseded.
 
@@ -93,7 +96,9 @@ def write_experiment(
         raise UnmaskError(f"{name!r} is no name for an experiment; use letters, digits, dots, - and _.")
     make_folder(_file(store, name).parent)
     with exclusive(_file(store, name).with_name(".lock")):
-        return _write_experiment(store, name, recipe, recipe_text, tuple(members), control, described)
+        return _write_experiment(
+            store, name, recipe, recipe_text, tuple(members), control, described, until_decided
+        )
 
 
 def _write_experiment(
@@ -104,6 +109,7 @@ def _write_experiment(
     members: tuple[Member, ...],
     control: str | None,
     described: Collection[str] | None,
+    until_decided: Terms | None,
 ) -> Experiment:
     before = read_experiment(store, name)
     digest = hashlib.sha256(recipe_text.encode()).hexdigest()
@@ -123,6 +129,7 @@ def _write_experiment(
         control=control,
         members=now,
         superseded=_superseded(before, now),
+        until_decided=until_decided or msgspec.UNSET,
     )
     if experiment != before:
         write_atomically(_file(store, name), canonical(msgspec.to_builtins(experiment)) + b"\n")

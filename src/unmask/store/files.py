@@ -87,6 +87,13 @@ def append(stream: BinaryIO, path: Path, content: bytes) -> None:
         raise
 
 
+def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
+    """The same, on the disk before it returns."""
+    append(stream, path, content)
+    with explained(path):
+        os.fsync(stream.fileno())
+
+
 @contextmanager
 def exclusive(file: Path) -> Iterator[None]:
     """Keep other processes of this machine out meanwhile; where files cannot be locked, nobody is kept out."""

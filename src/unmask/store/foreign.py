@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from unmask.errors import UnmaskError
-from unmask.reading import read_plain
+from unmask.reading import is_countable, read_plain
 from unmask.spec.recipe import NAME
 from unmask.store.files import make_folder, parse_object, write_atomically
 from unmask.store.redaction import redacted_bytes
@@ -192,6 +192,8 @@ def foreign_record(
     name: str, path: str, sha256: str, summary: dict[str, Any], metric_of: MetricOf
 ) -> ForeignRecord:
     """Take a summary apart; a file without task, configuration or a sensible accuracy is refused."""
+    if not is_countable(summary):
+        raise UnmaskError("it holds a number with which nobody can calculate")
     task, configuration = _text(summary, "task"), _text(summary, "config")
     accuracy = _number(summary, "accuracy", "its accuracy")
     if accuracy is not None and not 0 <= accuracy <= 1:

@@ -38,6 +38,23 @@ FolderName = Annotated[str, msgspec.Meta(pattern=rf"\A{FOLDER.pattern}\Z")]
 """Names a run's folder, and nothing outside of the store."""
 
 
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """By what a run is judged that may end before its last row; a part of worker.json."""
+
+    control: str
+    """Folder of the control's run."""
+    candidates: tuple[str, ...]
+    """Folders of the candidates' runs."""
+    bounds: tuple[float, ...]
+    """Losses that the criterion names. A run is decided when its loss certainly lies on one side of each."""
+    comparisons: int
+    """Comparisons with the control that hold together."""
+    rows: int
+    """Of a round."""
+    seed: int = 0
+    """Of the order."""
+
+
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """worker.json: where and with what a run is to be executed; no part of its identity."""
 
@@ -59,6 +76,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether programs that the model writes may be executed, in bubblewrap."""
     allow_unsafe_code: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether they may be executed without isolation where bubblewrap does not work; absent where they may not."""
+    until_decided: Terms | msgspec.UnsetType = msgspec.UNSET
+    """By what the run may end before its last row; absent where it may not."""
 
 
 class Retraction(msgspec.Struct, frozen=True, kw_only=True):

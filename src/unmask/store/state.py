@@ -16,9 +16,12 @@ from unmask.store.attempt import Attempt
 from unmask.store.index import Listing, listing, read_record
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
+from unmask.store.stopping import stopped
 from unmask.store.store import Store
 
-Status = Literal["done", "retracted", "running", "pending", "interrupted", "failed", "missing", "unknown"]
+Status = Literal[
+    "done", "retracted", "running", "pending", "interrupted", "failed", "stopped", "missing", "unknown"
+]
 
 HEARTBEAT_SECONDS = 120.0
 RUNNING = {"RUNNING", "COMPLETING", "RESIZING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"}
@@ -114,6 +117,10 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
         if not attempt.is_over() and _is_alive(attempt, word, now):
             return _with_attempt("running", None, attempt)
     newest = attempts[-1]
+    end = stopped(newest)
+    # The job of an attempt may outlive it, or a later job wait to go on from there.
+    if end is not None and (word not in RUNNING | PENDING or (job and newest.record().job == job.id)):
+        return _with_attempt("stopped", f"{end.rows} of {end.of} rows: {end.reason}", newest)
     if job is not None and word == UNKNOWN:
         return _unknown(job, newest)
     if job is not None and job.death:
@@ -123,8 +130,8 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
         return _with_attempt("running" if word in RUNNING else "pending", None, newest)
     if failure is not None:
         return _with_attempt("failed", failure.reason, newest)
-    stop = newest.stopped()
-    reason = CANCELLED if stop is not None and stop.reason == "cancelled" else NO_RESULT
+    interruption = newest.interruption()
+    reason = CANCELLED if interruption is not None and interruption.reason == "cancelled" else NO_RESULT
     return _with_attempt("interrupted", reason if word in SILENT else f"{word}: {reason}", newest)
 
 
@@ -145,8 +152,8 @@ def holder(run: RunFolder, before: Attempt, now: float | None = None) -> Attempt
 def may_be_taken(run: RunFolder, since: float, job: str | None, own: bool) -> bool:
     """Whether a worker of a SLURM job may begin a run that was submitted at this moment, for itself or for another job.
 
-    What has failed or was cancelled since then stays as it is. A run whose worker was killed is left to its own job,
-    or to the job that has lost it: it might kill every worker of the array.
+    What has failed, has stopped or was cancelled since then stays as it is. A run whose worker was killed is for
+    its own job, or for the one that has lost it: it might kill every worker of the array.
     """
     attempts = run.attempts()
     if (run.folder / "result.json").exists():
@@ -156,11 +163,11 @@ def may_be_taken(run: RunFolder, since: float, job: str | None, own: bool) -> bo
             return False
     if not attempts:
         return True
-    newest, failure, stop = attempts[-1], attempts[-1].failure(), attempts[-1].stopped()
-    if failure is not None:
-        return not _is_later(failure.time, since)
-    if stop is not None:
-        return stop.reason != "cancelled" or not _is_later(stop.time, since)
+    newest, interruption = attempts[-1], attempts[-1].interruption()
+    if (end := newest.failure() or stopped(newest)) is not None:
+        return not _is_later(end.time, since)
+    if interruption is not None:
+        return interruption.reason != "cancelled" or not _is_later(interruption.time, since)
     return own or _is_of(job, newest) or not _is_later(newest.record().started, since)
 
 
