@@ -167,7 +167,7 @@ class SweepBars:
 
     def _show_run(self, bars: Progress, event: SweepEvent) -> None:
         under_way = {str(task.fields["run"]): task.id for task in bars.tasks if "run" in task.fields}
-        if isinstance(event, Started):
+        if isinstance(event, Started) and event.command.run not in under_way:
             bars.add_task(event.command.label, total=None, run=event.command.run)
         elif isinstance(event, Ended):
             if event.command.run in under_way:
