@@ -11,9 +11,12 @@ STORE = HERE.parent / "src" / "unmask" / "store"
 SOURCES = {
     "result.py": "result.json in a run's folder",
     "run_folder.py": "worker.json and retracted.json in a run's folder",
-    "attempt.py": "Files of an attempt: attempt.json, computation.json, failure.json, answers.jsonl, samples.jsonl",
+    "attempt.py": "Files of an attempt: attempt.json, failure.json, interrupted.json, answers.jsonl, "
+    "samples.jsonl",
     "stopping.py": "Files of an attempt that may end before its last row: rows.jsonl, stopped.json",
-    "process.py": "Fields of attempt.json that identify a process",
+    "worker_file.py": "The file of a worker, workers/NAME.json in the store",
+    "computation.py": "computation.json of an attempt",
+    "process.py": "Fields of attempt.json and of a worker's file that identify a process",
 }
 INTRODUCTION = """# The files of a run
 

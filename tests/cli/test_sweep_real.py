@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from unmask.cli import app
 from unmask.spec.lock import read_lock
 from unmask.store import RunFolder, Store
-from unmask.store.attempt import Computation
+from unmask.store.computation import Computation
 from unmask.store.experiments import read_experiment
 from unmask.store.state import state_of
 

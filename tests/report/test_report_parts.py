@@ -17,7 +17,7 @@ from unmask.report.markdown import as_markdown
 from unmask.report.page import as_page
 from unmask.report.samples import LONGEST_ANSWER, flips_of, shortened
 from unmask.report.tables import across
-from unmask.store.attempt import Computation
+from unmask.store.computation import Computation
 from unmask.store.foreign import import_tree
 from unmask.store.result import AccuracyResult
 

@@ -1,5 +1,7 @@
 """Identities and results in the layout of docs/experiments.md, as small as they can be."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,11 @@ def done(
 def hidden_files(folder: Path) -> list[Path]:
     """What an interrupted writer would have left."""
     return [file for file in folder.rglob(".*") if file.is_file()]
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
+    """Look again and again; the limit is only there so that a failure ends."""
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.002)

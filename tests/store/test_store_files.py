@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from unmask.errors import UnmaskError
 from unmask.store import canonical, publish_once, read_json, write_atomically
 from unmask.store import files as files_module
-from unmask.store.files import append_durably, read_json_if_there, read_lines, write_chunks
+from unmask.store.files import append, read_json_if_there, read_lines, write_chunks
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -163,7 +163,6 @@ def fill(attempt):
     for number in range(100):
         text = "x" * 2000
         attempt.answer(GeneratedAnswer(key=str(number), text=text, tokens=1, finish="stop", effect=(1, [], [], 0, 0)))
-        attempt.flush()
 run = Store.at(folder).run({"task": "t"})
 attempt = run.new_attempt()
 told(lambda: fill(attempt))
@@ -203,7 +202,7 @@ def test_a_really_full_disk_and_a_really_read_only_folder(tmp_path: Path) -> Non
 def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, write = tmp_path / "answers.jsonl", os.write
     stream = file.open("ab", buffering=0)
-    append_durably(stream, file, b'{"key":"a"}\n')
+    append(stream, file, b'{"key":"a"}\n')
     room = [5]
 
     def little_room(handle: int, content: bytes) -> int:
@@ -214,9 +213,9 @@ def test_what_a_full_disk_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "write", little_room)
     room.insert(0, 0)
     with pytest.raises(UnmaskError, match="disk or quota is full"):
-        append_durably(stream, file, b'{"key":"b"}\n')
+        append(stream, file, b'{"key":"b"}\n')
     monkeypatch.setattr(os, "write", write)
-    append_durably(stream, file, b'{"key":"b"}\n')
+    append(stream, file, b'{"key":"b"}\n')
     stream.close()
     assert [line["key"] for line in read_lines(file, json.loads, "")] == ["a", "b"]
 
@@ -289,17 +288,18 @@ def test_a_line_that_is_being_written_while_another_reads_is_no_error(tmp_path: 
 
 def test_what_an_interrupt_cuts_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is stopped in the middle of a write writes again when it closes."""
-    file = tmp_path / "answers.jsonl"
+    file, write = tmp_path / "answers.jsonl", os.write
     with file.open("ab", buffering=0) as stream:
-        append_durably(stream, file, b'{"key":"a"}\n')
+        append(stream, file, b'{"key":"a"}\n')
 
-        def interrupted(_: int) -> None:
+        def interrupted(handle: int, content: bytes) -> int:
+            write(handle, content[:5])
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(files_module.os, "fsync", interrupted)
+        monkeypatch.setattr(files_module.os, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            append_durably(stream, file, b'{"key":"b"}\n')
+            append(stream, file, b'{"key":"b"}\n')
         monkeypatch.undo()
         assert file.read_bytes() == b'{"key":"a"}\n'
-        append_durably(stream, file, b'{"key":"b"}\n')
+        append(stream, file, b'{"key":"b"}\n')
     assert file.read_bytes() == b'{"key":"a"}\n{"key":"b"}\n'

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from unmask.cli.run_one import run_one
 from unmask.store import Store
-from unmask.store.attempt import Computation
+from unmask.store.computation import Computation
 from unmask.store.environment import computation, environment, git_state, gpus, loaded_code
 from unmask.store.redaction import HIDDEN, redacted, redacted_arguments
 from unmask.store.result import Environment

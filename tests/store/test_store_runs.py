@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_cases import answer, done, identity, result, timing_identity
+from store_cases import answer, done, identity, result, timing_identity, wait_until
 
 from unmask.errors import UnmaskError
-from unmask.store import Attempt, Store, canonical, run_id
+from unmask.store import Attempt, Store, answer_file, canonical, run_id
 from unmask.store import attempt as attempt_module
-from unmask.store.attempt import Computation, Sample
+from unmask.store.attempt import Sample
+from unmask.store.computation import Computation
 from unmask.store.run_folder import RunFolder, WorkerSettings
 
 # Names and ids.
@@ -262,17 +264,65 @@ def test_a_damaged_attempt_is_named_with_how_to_go_on(store: Store) -> None:
         run.answers()
 
 
-def test_answers_wait_for_a_flush_and_not_for_ever(store: Store) -> None:
+def test_an_answer_is_there_at_once_and_on_the_disk_within_seconds(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = store.run(identity())
     attempt = run.new_attempt()
-    attempt.answer(answer("0"))
-    assert run.answers() == {}
-    attempt.flush()
-    assert list(run.answers()) == ["0"]
-    for number in range(1, attempt_module.BUFFERED_LINES + 1):
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(answer_file.os, "fsync", lambda handle: synced.append(handle) or sync(handle))
+    for number in range(20):
         attempt.answer(answer(str(number)))
-    assert len(run.answers()) == attempt_module.BUFFERED_LINES + 1
+        assert len(run.answers()) == number + 1
+    assert synced == []
+    with attempt.beating(often=0.001):
+        wait_until(lambda: synced)
+        attempt.answer(answer("last"))
+        wait_until(lambda: len(synced) == 2)
     attempt.close()
+    assert len(synced) == 2
+
+
+def test_what_the_disk_refuses_to_keep_is_said_by_the_next_answer(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = store.run(identity()).new_attempt()
+    attempt.answer(answer("a"))
+
+    def refuse(_handle: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(answer_file.os, "fsync", refuse)
+    asked = threading.Event()
+    monkeypatch.setattr(attempt, "is_cancelled", lambda: asked.set() or False)
+    with attempt.beating(often=0.001):
+        asked.wait(30)
+    with pytest.raises(UnmaskError, match="Input/output error"):
+        attempt.answer(answer("b"))
+    monkeypatch.undo()
+    attempt.close()
+
+
+def test_a_line_that_an_interrupt_cut_short_is_written_when_the_attempt_closes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.run(identity())
+    attempt = run.new_attempt()
+    write = os.write
+
+    def interrupted(handle: int, content: bytes) -> int:
+        write(handle, content[:9])
+        raise KeyboardInterrupt
+
+    attempt.answer(answer("a"))
+    monkeypatch.setattr(os, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        attempt.answer(answer("b"))
+    monkeypatch.undo()
+    assert list(run.answers()) == ["a"]
+    attempt.close()
+    assert list(run.answers()) == ["a", "b"]
 
 
 def test_progress_is_written_seldom_and_at_the_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,6 @@ def work(run: RunFolder, pace: float) -> None:
                 time.sleep(random.uniform(0, pace))
                 known[key] = answer(run.id, item)
                 attempt.answer(known[key])
-                attempt.flush()
                 acknowledge(run.id, key)
             attempt.progress(item + 1, items)
         samples = sorted(map(sample, known.values()), key=lambda each: each.id)

@@ -203,6 +203,13 @@ store_option = click.option(
 )
 
 
+until_decided_option = click.option(
+    "--until-decided/--to-the-end",
+    default=None,
+    help="Whether runs end as soon as the criterion is certain of them. [as the recipe says]",
+)
+
+
 def selection(command: F) -> F:
     """Add the options that say which runs of a recipe are meant."""
     for option in (

@@ -14,8 +14,8 @@ from rich.text import Text
 from unmask import lab
 from unmask.analysis.ceilings import Outlook, is_scored
 from unmask.analysis.verdict import goal_of
-from unmask.analysis.words import bound_points, counted, duration, join_words
-from unmask.cli.options import selection, store_option
+from unmask.analysis.words import bound_points, counted, duration, join_words, percent
+from unmask.cli.options import selection, store_option, until_decided_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
 from unmask.errors import UnmaskError
@@ -36,6 +36,7 @@ UNLOCKED = (
 @click.argument("recipe", type=Path)
 @selection
 @store_option
+@until_decided_option
 @click.option(
     "--device",
     type=click.Choice(sorted(DEVICES)),
@@ -55,6 +56,7 @@ def plan(
     config: tuple[str, ...],
     limit: int | None,
     store: Path | None,
+    until_decided: bool | None,
     device: str | None,
     traces: tuple[str, ...],
     as_json: bool,
@@ -78,6 +80,7 @@ def plan(
         configurations=config,
         limit=limit,
         store=store,
+        until_decided=until_decided,
         device=device,
         traces=dict(map(_named_trace, traces)),
         on_event=tell,
@@ -98,6 +101,8 @@ def plan(
     success = sweep.opened.recipe.success
     if success is not None:
         screen.print(f"Criterion: some candidate reaches {goal_of(success)}.")
+    for sentence in _decisions(sweep):
+        screen.print(sentence)
     if outlook.beyond:
         screen.print(Text(outlook.beyond, "yellow"))
     if outlook.samples_needed and (enough := _samples(sweep, outlook.samples_needed)):
@@ -136,6 +141,7 @@ def _document(sweep: Plan) -> dict[str, Any]:
         "expected_seconds": expected.total if expected else None,
         "expected_by": expected.basis if expected else None,
         "outlook": asdict(sweep.outlook),
+        "decisions": [asdict(each) for each in sweep.decisions],
     }
 
 
@@ -243,6 +249,19 @@ def _time_needed(sweep: Plan) -> str:
         else ""
     )
     return f"{sum(map(sweep.rows, runs)):,} answers{work}; how long is unknown: try `unmask run RECIPE --canary 10`"
+
+
+def _decisions(sweep: Plan) -> Iterator[str]:
+    """How likely and how soon runs that may end early are decided."""
+    if sweep.terms is None or not sweep.decisions:
+        return
+    yield f"Until decided, with a look after every {counted(sweep.terms.rows, 'row')} (simulated):"
+    for each in sweep.decisions:
+        loss = f"loses {bound_points(each.loss)}" if each.loss else "loses nothing"
+        yield (
+            f"  A candidate that {loss} is decided with a probability of {percent(each.probability, 0)}, after "
+            f"{each.rows:,} of {each.of:,} rows in the median."
+        )
 
 
 def _samples(sweep: Plan, needed: int) -> str | None:

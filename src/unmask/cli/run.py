@@ -11,7 +11,7 @@ from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.words import counted, duration
-from unmask.cli.options import selection, store_option
+from unmask.cli.options import selection, store_option, until_decided_option
 from unmask.cli.screen import console, counts, results_table, tell
 from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
@@ -48,11 +48,7 @@ ALL = "*"
 )
 @click.option("--retry-failed", is_flag=True, help="Execute failed runs again.")
 @click.option("--assume-gone", is_flag=True, help="Take jobs that SLURM does not answer for as ended.")
-@click.option(
-    "--until-decided/--to-the-end",
-    default=None,
-    help="Whether runs end as soon as the criterion is certain of them. [as the recipe says]",
-)
+@until_decided_option
 @click.option("--dry-run", is_flag=True, help="Only say what would run.")
 @click.option(
     "--canary",
@@ -171,7 +167,7 @@ class SweepBars:
 
     def _show_run(self, bars: Progress, event: SweepEvent) -> None:
         under_way = {str(task.fields["run"]): task.id for task in bars.tasks if "run" in task.fields}
-        if isinstance(event, Started):
+        if isinstance(event, Started) and event.command.run not in under_way:
             bars.add_task(event.command.label, total=None, run=event.command.run)
         elif isinstance(event, Ended):
             if event.command.run in under_way:

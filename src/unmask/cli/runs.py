@@ -43,7 +43,8 @@ def logs(run: str, store: Path | None, attempt: int | None, only_path: bool) -> 
 def cancel(names: tuple[str, ...], store: Path | None) -> None:
     """Stop the runs of experiments, or single runs, that wait or are under way; what they answered is kept.
 
-    On this machine the sweep that started a worker is stopped with it, as by Ctrl-C.
+    An experiment is stopped with its jobs and workers, and on this machine with the sweep that started them, as by
+    Ctrl-C. Of a single run only this run is: its worker takes the next one.
 
     \b
     Examples:
@@ -52,7 +53,8 @@ def cancel(names: tuple[str, ...], store: Path | None) -> None:
     """
     stopped = lab.cancel(*names, store=store)
     jobs, workers = counted(stopped.jobs, "job"), counted(stopped.workers, "worker")
-    click.echo(f"{jobs} cancelled, {workers} on this machine stopped.")
+    ending = f" {counted(stopped.runs, 'run')} told to end; workers go on." if stopped.runs else ""
+    click.echo(f"{jobs} cancelled, {workers} on this machine stopped.{ending}")
 
 
 @click.command()

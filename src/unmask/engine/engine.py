@@ -34,6 +34,10 @@ PolicyMaker = Callable[[Any, int], Policy]
 """Makes a policy of a spec or mapping for a model of so many layers."""
 
 
+class MemoryRanOutWarning(UserWarning):
+    """A batch did not fit into memory and is decoded again in halves."""
+
+
 class Engine:
     """A transformer with its tokenizer."""
 
@@ -254,6 +258,8 @@ def _halved(batch_size: int, error: RuntimeError) -> int:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     warnings.warn(
-        f"Memory ran out: the batch is halved from {batch_size} to {batch_size // 2}.", stacklevel=3
+        f"Memory ran out: the batch is halved from {batch_size} to {batch_size // 2}.",
+        MemoryRanOutWarning,
+        stacklevel=3,
     )
     return batch_size // 2

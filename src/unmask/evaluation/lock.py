@@ -8,6 +8,7 @@ was locked.
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -30,6 +31,8 @@ from unmask.store.files import write_atomically
 
 CHECKPOINT_FILES = ("*.json", "*.jinja", "*.safetensors")
 CHUNK = 1 << 22
+SETTLED_SECONDS = 2.0
+"""A file that changed this long ago does not change again within one tick of the file system's clock."""
 
 
 def prepare(
@@ -121,9 +124,10 @@ def _versions(loaded: Loaded) -> dict[str, str]:
 
 def check_checkpoint(checkpoint: LockedCheckpoint, folder: Path) -> None:
     """Refuse a checkpoint that is not the locked one."""
+    weights = _weight_hashes(folder)
     for name, digest in checkpoint.files.items():
         file = folder / name
-        if not file.is_file() or file_sha256(file) != digest:
+        if not file.is_file() or (weights.get(name) or file_sha256(file)) != digest:
             raise UnmaskError(f"{file} is not the file that was locked; run `unmask prepare` again.")
     for file in checkpoint_files(folder):
         # What lies beside a commit of the hub is of that commit.
@@ -173,22 +177,29 @@ def file_sha256(file: Path) -> str:
 
 
 def weights_sha256(folder: Path) -> str:
-    """The hash of a single weight file, or that of the list of all files and their hashes.
-
-    Hashes are remembered between runs. One is taken again when a file's size or time of change differs; a
-    cache that cannot be read or written costs time and nothing else.
-    """
-    files = sorted(folder.glob("*.safetensors"))
-    memory = _hash_memory()
-    known = _read_hashes(memory)
-    hashes = {file.name: known.get(_key(file)) or file_sha256(file) for file in files}
-    current = {_key(file): hashes[file.name] for file in files}
-    if not current.items() <= known.items():
-        _write_hashes(memory, known | current)
+    """The hash of a single weight file, or that of the list of all files and their hashes."""
+    hashes = _weight_hashes(folder)
     if len(hashes) == 1:
         return next(iter(hashes.values()))
     listing = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
     return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _weight_hashes(folder: Path) -> dict[str, str]:
+    """The hashes of a checkpoint's weight files, each taken once on a machine and remembered.
+
+    One is taken again when the file's size, time of change or place on the disk differs; one that changed a moment ago
+    might change again without a trace, and is not remembered. A memory that cannot be read or written costs time only.
+    """
+    files = [file for file in sorted(folder.glob("*.safetensors")) if file.is_file()]
+    memory = _hash_memory()
+    known = _read_hashes(memory)
+    before = {file: _key(file) for file in files}
+    hashes = {file: known.get(before[file]) or file_sha256(file) for file in files}
+    current = {before[file]: hashes[file] for file in files if _is_settled(file, before[file])}
+    if not current.items() <= known.items():
+        _write_hashes(memory, _read_hashes(memory) | current)
+    return {file.name: digest for file, digest in hashes.items()}
 
 
 def _hash_memory() -> Path:
@@ -199,7 +210,11 @@ def _hash_memory() -> Path:
 
 def _key(file: Path) -> str:
     status = file.stat()
-    return f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}"
+    return f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
+
+
+def _is_settled(file: Path, key: str) -> bool:
+    return _key(file) == key and abs(time.time() - file.stat().st_mtime) > SETTLED_SECONDS
 
 
 def _read_hashes(memory: Path) -> dict[str, str]:

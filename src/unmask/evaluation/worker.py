@@ -15,7 +15,8 @@ import torch
 
 from unmask.engine.engine import Engine
 from unmask.errors import UnmaskError
-from unmask.evaluation.clock import Meter
+from unmask.evaluation.clock import Meter, reset_peak_memory
+from unmask.evaluation.engines import LoadedEngines, checkpoints_of
 from unmask.evaluation.harness import Options
 from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
@@ -24,15 +25,14 @@ from unmask.evaluation.results import evaluate, result_of, samples_of
 from unmask.evaluation.rounds import Decided, Rounds
 from unmask.evaluation.task_data import Loaded, load_tasks, work_offline
 from unmask.evaluation.timing import time_all
-from unmask.loading import load
 from unmask.model.hub import find_checkpoint
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec, build
 from unmask.spec.conduct import answer_order
-from unmask.spec.lock import Lock, LockedCheckpoint, read_lock
+from unmask.spec.lock import Lock, read_lock
 from unmask.spec.rule import rule_spec
 from unmask.spec.sweep import revision_change
-from unmask.store.attempt import AnyAnswer, Attempt
+from unmask.store.attempt import Attempt
 from unmask.store.environment import computation, environment
 from unmask.store.export import summary_of, summary_text
 from unmask.store.result import AccuracyResult, AnyResult, TimingResult
@@ -44,10 +44,17 @@ Judge = Callable[[RunFolder], str | None]
 """Why a run may end now, by what lies in the store; None where it must go on."""
 
 
-def complete(run: RunFolder, attempt: Attempt, judge: Judge | None = None) -> bool:
-    """Execute a run and publish its result; False if another worker published one first, or the judge ended it."""
+def complete(
+    run: RunFolder, attempt: Attempt, judge: Judge | None = None, loaded: LoadedEngines | None = None
+) -> bool:
+    """Execute a run and publish its result; False if another worker published one first, or the judge ended it.
+
+    `loaded` is what this process has in memory from earlier runs.
+    """
+    memory = loaded or LoadedEngines()
     try:
-        result = execute(run, attempt, judge)
+        with memory.watching_memory():
+            result = execute(run, attempt, memory, judge)
     except Decided as end:
         stop(attempt, end.rows, end.of, end.rounds, end.reason)
         return False
@@ -58,7 +65,7 @@ def complete(run: RunFolder, attempt: Attempt, judge: Judge | None = None) -> bo
     return published
 
 
-def execute(run: RunFolder, attempt: Attempt, judge: Judge | None = None) -> AnyResult:
+def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines, judge: Judge | None = None) -> AnyResult:
     """Compute the result of a run; nothing is published here."""
     start = time.perf_counter()
     identity, worker = run.identity, run.worker
@@ -68,15 +75,16 @@ def execute(run: RunFolder, attempt: Attempt, judge: Judge | None = None) -> Any
         )
     _check_code(identity, run.folder.parents[1])
     lock = read_lock(Path(worker.lock))
-    checkpoints = _checkpoints(identity, lock)
+    checkpoints = checkpoints_of(identity, lock)
     if lock.datasets or any(checkpoint.revision for checkpoint in checkpoints.values()):
         work_offline()
     meter = Meter()
     with meter.phase("tasks"):
         loaded = _tasks(identity, worker, lock)
     with meter.phase("loading"):
-        engines = _engines(identity, checkpoints, worker, run.dtype())
+        engines = memory.load(run, checkpoints)
     engine = engines[""]
+    reset_peak_memory(engine)
     transformer = engine.transformer
     dtype = str(transformer.dtype).removeprefix("torch.")
     attempt.compute_as(computation(device=transformer.device.type, dtype=dtype))
@@ -90,7 +98,8 @@ def execute(run: RunFolder, attempt: Attempt, judge: Judge | None = None) -> Any
         id=run.id,
         identity=identity,
         attempt=attempt.number,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - start - memory.loading_seconds,
+        loading_seconds=memory.loading_seconds,
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment(
             device=str(transformer.device),
@@ -102,35 +111,6 @@ def execute(run: RunFolder, attempt: Attempt, judge: Judge | None = None) -> Any
             layouts=transformer.layouts,
         ),
     )
-
-
-def _checkpoints(identity: dict[str, Any], lock: Lock) -> dict[str, LockedCheckpoint]:
-    """As they were locked: that of a run, under no name, and those that configurations of a timing run have instead."""
-    parts = {"": identity, **identity.get("configurations", {})}
-    found = {name: lock.with_weights(part["weights"]) for name, part in parts.items() if "weights" in part}
-    known: dict[str, LockedCheckpoint] = {name: one for name, one in found.items() if one is not None}
-    if len(known) < len(found):
-        raise UnmaskError("The lock has changed since this run was planned; plan and run the recipe again.")
-    return known
-
-
-def _engines(
-    identity: dict[str, Any],
-    checkpoints: dict[str, LockedCheckpoint],
-    worker: WorkerSettings,
-    dtype: str | None,
-) -> dict[str, Engine]:
-    """An engine for each of the checkpoints; what is loaded in the same way is loaded once."""
-    loaded: dict[tuple[Any, ...], Engine] = {}
-    engines: dict[str, Engine] = {}
-    for name, checkpoint in checkpoints.items():
-        part = identity["configurations"][name] if name else identity
-        settings = worker.device, part["dtype"] or dtype, part["mask_token_id"], checkpoint.revision
-        key = checkpoint.model, *settings
-        if key not in loaded:
-            loaded[key] = load(checkpoint.model, *settings)
-        engines[name] = loaded[key]
-    return engines
 
 
 def _with_traces(run: RunFolder) -> dict[str, Any]:
@@ -170,7 +150,7 @@ def _tasks(identity: dict[str, Any], worker: WorkerSettings, lock: Lock) -> Load
         bool(worker.allow_unsafe_code),
         lock.datasets or None,
     )
-    for checkpoint in {each.model: each for each in _checkpoints(identity, lock).values()}.values():
+    for checkpoint in {each.model: each for each in checkpoints_of(identity, lock).values()}.values():
         check_checkpoint(checkpoint, find_checkpoint(checkpoint.model, checkpoint.revision))
     check_rows(lock, loaded)
     names = task["rows_sha256"]
@@ -245,11 +225,7 @@ def _journal(run: RunFolder, attempt: Attempt) -> Journal:
     for change, keys in others.items():
         print(f"Answers of another kind of computation ({change}) are not taken over: {len(keys)}.")
 
-    def keep(answer: AnyAnswer) -> None:
-        attempt.answer(answer)
-        attempt.flush()
-
-    return Journal(run.answers(kind), keep, attempt.progress, frozenset().union(*others.values()))
+    return Journal(run.answers(kind), attempt.answer, attempt.progress, frozenset().union(*others.values()))
 
 
 def _timing(

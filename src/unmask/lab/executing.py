@@ -4,10 +4,11 @@
 stopped, what they answered is kept, and the same call goes on from there.
 """
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
@@ -282,8 +283,8 @@ class _Execution:
         """Execute runs on this machine, timing runs last and alone; one that fails does not stop the others."""
         places = find_slots(self._slots)
         yield PoolOpened(len(runs), tuple(place.name for place in places))
-        timed = [each.command for each in runs if each.planned.kind == "timing"]
-        others = [each.command for each in runs if each.planned.kind != "timing"]
+        timed = [_staying(each) for each in runs if each.planned.kind == "timing"]
+        others = [_staying(each) for each in runs if each.planned.kind != "timing"]
         for commands, where in ((others, places), (timed, places[:1])):
             with local_pool(commands, where, held=_is_held) as events:
                 yield from events
@@ -322,7 +323,7 @@ class _Execution:
             return announced[-1].job_name
 
         resources = msgspec.to_builtins(self._plan.opened.recipe.resources)
-        commands = [each.command for each in runs]
+        commands = [_staying(each) for each in runs]
         for array in submit(commands, slurm_folder(store, name), resources, announce) if runs else ():
             announced[-1].confirm(each.job_id for each in array)
             job = array[0].job_id.split("_")[0]
@@ -341,6 +342,21 @@ class _Execution:
                 return
             yield Waiting(tuple(now))
             time.sleep(QUEUE_PAUSE)
+
+
+def _staying(run: SweepRun) -> WorkerCommand:
+    """The worker of an accuracy run, which goes on with other runs that load and allow what this one does.
+
+    A timing run gets a fresh worker, whose memory nothing else has touched.
+    """
+    identity, settings, command = run.planned.identity, run.folder.worker, run.command
+    if run.planned.kind == "timing":
+        return command
+    loads = [identity["weights"], identity["dtype"], identity["mask_token_id"]]
+    where = [settings.lock, settings.checkpoint, settings.data, settings.device]
+    allows = [settings.allow_code, bool(settings.allow_unsafe_code)]
+    group = json.dumps([loads, where, allows])
+    return replace(command, group=group, argv=(*command.argv, "--stay"))
 
 
 def _is_held(job: WorkerCommand) -> bool:

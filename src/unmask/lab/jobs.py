@@ -19,9 +19,11 @@ from unmask.store.experiments import names_with_jobs, read_jobs
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import PENDING, RUNNING, UNKNOWN, SubmittedJob
 from unmask.store.store import Store
+from unmask.store.worker_file import runs_of_jobs
 
 NO_WALL = {"BOOT_FAIL", "CANCELLED", "NODE_FAIL", "PREEMPTED", "REVOKED"}
 """Ends of jobs for which neither the recipe nor the environment is to blame."""
+JOB = re.compile(r"\d+(_\d+)?")
 STOPPED = re.compile(r"\*\*\* .* CANCELLED AT \S+ (?!DUE TO TIME LIMIT)")
 """What SLURM writes into the output of a job that it ends."""
 
@@ -50,6 +52,8 @@ def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
     names = store.names() if names_with_jobs(store) else []
     runs = {run.id: run for run in (RunFolder(store.runs_folder / name) for name in names)}
     entries = [entry for entry in _entries(store, runs) if not (entry.run.folder / "result.json").exists()]
+    entries += _jobs_of_workers(entries)
+    holding = runs_of_jobs(store.root)
     queue = job_states(entry.job for entry in entries if entry.has_id)
     words = {job: "" if state.phase == "vanished" else state.state for job, state in queue.items()}
     jobs: dict[str, list[SubmittedJob]] = {}
@@ -57,9 +61,24 @@ def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
         word = words.get(entry.job, UNKNOWN)
         if word == UNKNOWN and _has_failed(entry):
             word = ""  # the end of this job is known from the run's own files, whatever SLURM says
-        job = SubmittedJob(entry.job, word, _death(store, entry, word))
+        if word in RUNNING and holding.get(entry.job, entry.run.id) != entry.run.id:
+            job = SubmittedJob(entry.job, "")  # it is at another run, and speaks for that one
+        else:
+            job = SubmittedJob(entry.job, word, _death(store, entry, word))
         jobs.setdefault(entry.run.id, []).append(job)
     return {run: _liveliest(several) for run, several in jobs.items()}
+
+
+def _jobs_of_workers(entries: Sequence[_RecordedJob]) -> list[_RecordedJob]:
+    """Jobs that were submitted for other runs, and whose workers have taken one of these."""
+    found = []
+    for run, experiment in {entry.run.id: (entry.run, entry.experiment) for entry in entries}.values():
+        own = {entry.job for entry in entries if entry.run.id == run.id}
+        for attempt in run.attempts()[-1:]:
+            job = attempt.record().job
+            if job is not None and JOB.fullmatch(job) and job not in own and not attempt.is_over():
+                found.append(_RecordedJob(experiment, run, job))
+    return found
 
 
 def output_of_dead_job(store: Store, run: RunFolder) -> Path | None:
@@ -114,6 +133,8 @@ def _death(store: Store, entry: _RecordedJob, word: str) -> str | None:
     """Why a job ended before its worker began; None if it did not, or if it was stopped from outside."""
     if word in RUNNING | PENDING | NO_WALL | {UNKNOWN}:
         return None
+    if word == "COMPLETED" and entry.run.attempts():
+        return None  # another job's worker was at the run when this one's turn came
     output = entry.output(store)
     forgotten_or_silent = not word and not output.exists()
     words = last_words(output)

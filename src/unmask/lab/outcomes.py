@@ -10,6 +10,7 @@ from pathlib import Path
 
 from unmask.analysis.foreign import import_table
 from unmask.analysis.guards import Finding, run_guards
+from unmask.analysis.losses import Comparisons
 from unmask.analysis.samples import Comparison
 from unmask.analysis.samples import compare as compare_entries
 from unmask.analysis.stopping import sequential_of
@@ -133,7 +134,11 @@ def _stopped(store: Store, experiment: str) -> dict[tuple[str, int | None, str],
 
 def levels_of(store: Store, experiment: str) -> str:
     """At which level the intervals of an experiment's table hold, in a sentence; empty without intervals."""
-    return levels_note(task_parts(store, experiment))
+    known = sequential_of(store, experiment_of(store, experiment))
+    looks = (
+        f"Drops of stopped runs: {Comparisons(known.terms.comparisons, sequential=known)}." if known else ""
+    )
+    return " ".join(filter(None, [levels_note(task_parts(store, experiment)), looks]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from unmask.store.traces import keep_traces
 if TYPE_CHECKING:
     from unmask.analysis.ceilings import Outlook, StepCounts
     from unmask.analysis.forecast import Forecast
+    from unmask.lab.stopping import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,18 @@ class Plan:
             steps = StepCounts(*recorded_steps(Path(file)), f"the trace {file}")
             counts |= {name: steps for name in settings if settings[name] == settings[configuration]}
         return counts
+
+    @cached_property
+    def decisions(self) -> "tuple[Decision, ...]":
+        """How likely and how soon candidates are decided; empty where every run goes to its end."""
+        success = self.opened.recipe.success
+        runs = [run for run in self.runs if success and run.planned.task == success.task]
+        rows = [self.rows(run) for run in runs if run.planned.kind == "accuracy"]
+        if self.terms is None or not rows:
+            return ()
+        from unmask.lab.stopping import decisions_of
+
+        return decisions_of(self.terms, rows[0])
 
     @cached_property
     def forecast(self) -> "Forecast | None":

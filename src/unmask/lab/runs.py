@@ -186,18 +186,25 @@ class Cancelled:
     """Jobs of the cluster."""
     workers: int
     """Workers of this machine."""
+    runs: int = 0
+    """Runs whose workers, here or elsewhere, were asked to end them and to take the next one."""
 
 
 def cancel(*names: str, store: StorePlace = None) -> Cancelled:
     """Stop the runs of experiments, or single runs, that wait or are under way; what they answered is kept.
 
-    On this machine the sweep that started a worker is stopped with it, as by Ctrl-C.
+    An experiment is stopped with its jobs and workers, and on this machine with the sweep that started them, as by
+    Ctrl-C. Of a single run only this run is: its worker takes the next one.
 
         >>> lab.cancel("05_mine")                             # doctest: +SKIP
-        Cancelled(jobs=12, workers=0)
+        Cancelled(jobs=12, workers=0, runs=0)
     """
     place = open_store(store)
+    wholes = [name for name in names if name in experiment_names(place)]
     runs = {run.id: run for name in names for run in _runs_of(place, name)}
+    kept = {run.id for name in wholes for run in _runs_of(place, name)}
+    to_end = [run for run in runs if run not in kept and _ask(runs[run])]
+    runs = {run: folder for run, folder in runs.items() if run not in to_end}
     jobs = {run: job.id for run, job in submitted_jobs(place).items() if job.word}
     queued = [jobs[run] for run in runs if run in jobs]
     if nameless := [job for job in queued if not job[0].isdecimal()]:
@@ -205,7 +212,7 @@ def cancel(*names: str, store: StorePlace = None) -> Cancelled:
     if queued:
         cancel_jobs(queued)
     stopped = [run for run in runs.values() if run.id not in jobs and _stop(run)]
-    return Cancelled(len(queued), len(stopped))
+    return Cancelled(len(queued), len(stopped), len(to_end))
 
 
 def _runs_of(store: Store, name: str) -> list[RunFolder]:
@@ -215,13 +222,24 @@ def _runs_of(store: Store, name: str) -> list[RunFolder]:
     return [RunFolder(store.runs_folder / member.folder) for member in experiment.members]
 
 
+def _ask(run: RunFolder) -> bool:
+    """Ask the worker that holds a run to end it; False where none does."""
+    if state_of(run).status != "running":
+        return False
+    for attempt in reversed(run.attempts()):
+        if not attempt.is_over() and isinstance(attempt.record().worker, str):
+            attempt.cancel()
+            return True
+    return False
+
+
 def _stop(run: RunFolder) -> bool:
     """Ask the newest living worker of this machine to end."""
     if state_of(run).status != "running":
         return False
     for attempt in reversed(run.attempts()):
         record = attempt.record()
-        if record.pid is not None and lives(record):
+        if record.pid is not None and lives(record) and not attempt.is_over():
             _stop_worker(record.pid)
             return True
     raise UnmaskError(f"{run.name} runs on another machine ({attempt.record().host}); cancel it there.")

@@ -4,7 +4,10 @@ Which runs may end is then decided by each worker for itself (`analysis/stopping
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from unmask.analysis.decisions import simulate
+from unmask.analysis.statistics import ACCURACY, AGREEMENT, LEVEL, bonferroni_level, independent_discordance
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import check_mean
 from unmask.spec.conduct import NO_CRITERION, UntilDecidedSpec
@@ -43,3 +46,35 @@ def terms_of(
         rows=spec.round_of(task.name, rows_asked(runs[0], lock), recipe.evaluation.batch_size),
         seed=spec.seed,
     )
+
+
+MULTIPLES = (0.0, 1.0, 2.0, 3.0)
+"""Of the allowed loss: the true losses for which a plan says how soon they are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How likely and how soon a candidate is decided."""
+
+    loss: float
+    """That it truly has."""
+    probability: float
+    rows: int
+    """Median of the rows that it answers, where it is never decided too."""
+    of: int
+
+
+def decisions_of(terms: Terms, rows: int) -> tuple[Decision, ...]:
+    """What is to be expected of candidates that lose nothing, what is allowed, and twice and three times that.
+
+    As many rows change as the number of samples that a plan asks for supposes: half of those that would if errors were
+    independent, and never fewer than are lost.
+    """
+    level, allowed = bonferroni_level(LEVEL, terms.comparisons), min(terms.bounds)
+    decisions = []
+    for loss in dict.fromkeys(multiple * allowed for multiple in MULTIPLES):
+        if loss <= ACCURACY:
+            changed = max(loss, AGREEMENT * independent_discordance(ACCURACY, loss))
+            simulated = simulate(rows, terms.rows, loss, changed, terms.bounds, level)
+            decisions.append(Decision(loss, simulated.decided, round(simulated.rows), rows))
+    return tuple(decisions)

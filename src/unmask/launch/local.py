@@ -1,6 +1,7 @@
-"""Runs workers on the slots of this machine: a fresh process for each run, one loop in the main thread.
+"""Runs workers on the slots of this machine: one after the other takes a run, one loop in the main thread.
 
-Knows worker commands, the events that a pool reports, and how interrupts stop it; nothing of what a worker does.
+Knows worker commands, the events that a pool reports, and how interrupts stop it; nothing of what a worker does. A
+worker keeps its model for the next run of the same group; a run without a group, or after a failure, gets a fresh one.
 Whether a run is done is read from disk when its turn comes, so several pools may work on the same runs. An interrupt
 stops all workers, leaves what they have written, and ends in KeyboardInterrupt.
 
@@ -11,7 +12,6 @@ stops all workers, leaves what they have written, and ends in KeyboardInterrupt.
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections import deque
@@ -22,7 +22,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from unmask.launch.processes import has_ended, reap_group, signal_group, start_worker, wait_for
+from unmask.launch.dialogue import FREE, HELD, StarterEnd
+from unmask.launch.processes import (
+    WorkerProcess,
+    has_ended,
+    reap_group,
+    signal_group,
+    start_worker,
+    wait_for,
+)
 from unmask.launch.slots import WorkerSlot
 
 RESULT = "result.json"
@@ -46,6 +54,8 @@ class WorkerCommand:
     """The worker's command, its program as an absolute path."""
     log: Path | None = None
     """Where its output is appended to; without it `launch.log` in the run's folder."""
+    group: str | None = None
+    """Runs of one group can be executed by one worker, one after the other; without it the run gets a fresh one."""
 
     @property
     def done(self) -> bool:
@@ -63,7 +73,7 @@ class WorkerCommand:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A worker has been started."""
+    """A run has begun, in a worker that was started for it or in one that had another run before."""
 
     command: WorkerCommand
     slot: WorkerSlot
@@ -72,7 +82,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker has ended, or could not be started."""
+    """A run is over: its worker is through with it, has ended, or could not be started."""
 
     command: WorkerCommand
     slot: WorkerSlot
@@ -132,10 +142,13 @@ def local_pool(
 
 @dataclass(slots=True)
 class _Running:
-    command: WorkerCommand
+    command: WorkerCommand | None
+    """None once it is through with its last run."""
     slot: WorkerSlot
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     since: float
+    group: str | None
+    is_leaving: bool = False
 
 
 class _Pool:
@@ -161,7 +174,8 @@ class _Pool:
                 raise KeyboardInterrupt
             yield from self._collect()
             yield from self._fill()
-            yield Tick(tuple(each.command for each in self._running), len(self._waiting))
+            under_way = tuple(each.command for each in self._running if each.command is not None)
+            yield Tick(under_way, len(self._waiting))
             if self._running or self._waiting:
                 time.sleep(self._pause)
 
@@ -179,13 +193,39 @@ class _Pool:
             reap_group(each.process)
 
     def _collect(self) -> Iterator[Event]:
-        for each in [each for each in self._running if has_ended(each.process)]:
+        for each in list(self._running):
+            has_gone = has_ended(each.process)
+            yield from self._listen(each)
+            if not has_gone:
+                continue
             self._running.remove(each)
             self._free.append(each.slot)
-            code = reap_group(each.process)
-            yield Ended(each.command, each.slot, code, time.monotonic() - each.since, each.command.done)
+            yield from self._over(each, reap_group(each.process))
+
+    def _listen(self, worker: _Running) -> Iterator[Event]:
+        """Hear what a worker that stays says of the run it was given."""
+        word = worker.process.talk.word() if worker.process.talk is not None else None
+        if word is None or worker.command is None:
+            return
+        if word == FREE:
+            yield from self._over(worker, 0)
+        elif word == HELD:
+            self._look_again[worker.command.run] = time.monotonic() + LOOK_AGAIN
+            self._waiting.append(worker.command)
+        else:
+            self._waiting.appendleft(worker.command)
+            worker.is_leaving = True
+        worker.command = None
+
+    def _over(self, worker: _Running, code: int | None) -> Iterator[Event]:
+        command, worker.command = worker.command, None
+        if command is not None:
+            yield Ended(command, worker.slot, code, time.monotonic() - worker.since, command.done)
 
     def _fill(self) -> Iterator[Event]:
+        for worker in self._running:
+            if worker.command is None and not worker.is_leaving:
+                yield from self._give(worker)
         for _ in range(len(self._waiting)):
             if not self._free:
                 return
@@ -196,6 +236,21 @@ class _Pool:
                 self._waiting.append(command)
             else:
                 yield self._start(command)
+
+    def _give(self, worker: _Running) -> Iterator[Event]:
+        """The next run of its group for a worker that is free; without one it has leave to end."""
+        assert worker.process.talk is not None, "a worker that does not stay ends with its run"
+        for command in [each for each in self._waiting if each.group == worker.group]:
+            if command.done:
+                self._waiting.remove(command)
+                yield Skipped(command)
+            elif not self._is_held(command) and worker.process.talk.give(command.folder):
+                self._waiting.remove(command)
+                worker.command, worker.since = command, time.monotonic()
+                yield Started(command, worker.slot, worker.process.pid)
+                return
+        worker.is_leaving = True
+        worker.process.talk.release()
 
     def _is_held(self, command: WorkerCommand) -> bool:
         now = time.monotonic()
@@ -209,12 +264,15 @@ class _Pool:
     def _start(self, command: WorkerCommand) -> Event:
         slot = self._free.popleft()
         environment = {**os.environ, **slot.environment}
+        talk = StarterEnd() if command.group is not None else None
         try:
-            process = start_worker(command.argv, command.log_file, environment, own_session=True)
+            process = start_worker(command.argv, command.log_file, environment, own_session=True, talk=talk)
         except OSError as error:
+            if talk is not None:
+                talk.hang_up()
             self._free.append(slot)
             return Ended(command, slot, None, 0.0, False, f"{command.label} cannot be started: {error}.")
-        self._running.append(_Running(command, slot, process, time.monotonic()))
+        self._running.append(_Running(command, slot, process, time.monotonic(), command.group))
         return Started(command, slot, process.pid)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from unmask.launch.dialogue import StarterEnd
 from unmask.store.files import open_to_append
 from unmask.store.redaction import clean_copy
 
@@ -25,12 +26,16 @@ class WorkerProcess(subprocess.Popen[bytes]):
     """A process whose output passes another one that hides secrets; waiting for it waits for its log too."""
 
     log_copy: subprocess.Popen[bytes]
+    talk: StarterEnd | None = None
+    """Where it takes further runs from, if it stays."""
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code, once the last words are in the log; a child that goes on printing is not waited for."""
         code = super().wait(timeout)
         with suppress(subprocess.TimeoutExpired):
             self.log_copy.wait(LOG_SECONDS)
+        if self.talk is not None:
+            self.talk.hang_up()
         return code
 
 
@@ -41,6 +46,7 @@ def start_worker(
     *,
     own_session: bool,
     ignore: Iterable[signal.Signals] = (),
+    talk: StarterEnd | None = None,
 ) -> WorkerProcess:
     """Start a command that dies with this process and appends its output, without secrets, to a file."""
     ignored = ",".join(str(int(each)) for each in ignore)
@@ -51,13 +57,16 @@ def start_worker(
     with copy.stdin as output:
         process = WorkerProcess(
             [*leash, *argv],
-            stdin=subprocess.DEVNULL,
+            stdin=talk.for_worker.fileno() if talk else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=own_session,
         )
     process.log_copy = copy
+    if talk is not None:
+        talk.for_worker.close()
+        process.talk = talk
     return process
 
 

@@ -7,26 +7,33 @@ sbatch sees in its own files, so sbatch sees no variable that holds a secret, ex
 """
 
 import io
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.launch.local import RESULT, WorkerCommand
 from unmask.spec import build
 from unmask.spec.recipe import Recipe
 from unmask.spec.resources import ResourcesSpec
+from unmask.store.files import make_folder, write_atomically
 from unmask.store.redaction import public_environment, redacted
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
+
+    from unmask.launch.slurm_task import Group
 
 OURS = ("array", "error", "open-mode", "output", "signal", "wrap")
 """Options of sbatch that Unmask sets itself."""
@@ -84,8 +91,10 @@ def submit(
     after: str | None = None
     for start in range(0, len(commands), size):
         chunk = commands[start : start + size]
-        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, announce(chunk))
-        submitted = _submit_array(executor, chunk, wanted.requeue, _exported(wanted), start)
+        name = announce(chunk)
+        executor = _executor(folder, wanted, len(chunk), after, Path(sbatch).parent, name)
+        groups = _write_groups(chunk, folder / name, wanted)
+        submitted = _submit_array(executor, chunk, groups, wanted, start)
         # Arrays have limits of their own: with a limit on all, one follows the other.
         after = submitted[0].job_id.split("_")[0] if wanted.parallel else None
         yield submitted
@@ -132,8 +141,8 @@ def _executor(
 def _submit_array(
     executor: "SlurmExecutor",
     commands: Sequence[WorkerCommand],
-    requeue: bool,
-    exported: Sequence[str],
+    groups: Mapping[str, "Group"],
+    resources: ResourcesSpec,
     before: int,
 ) -> list[Submitted]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -141,13 +150,19 @@ def _submit_array(
     from unmask.launch.slurm_task import Task
 
     tasks = [
-        Task(command.argv, command.folder.absolute() / RESULT, command.log_file.absolute(), requeue)
+        Task(
+            command.argv,
+            command.folder.absolute() / RESULT,
+            command.log_file.absolute(),
+            resources.requeue,
+            groups.get(command.group or ""),
+        )
         for command in commands
     ]
     kept = _loose_files(executor)
     try:
         # submitit prints what sbatch says, and then raises it as an error.
-        with _public_environment(exported), redirect_stderr(io.StringIO()):
+        with _public_environment(_exported(resources)), redirect_stderr(io.StringIO()):
             queued = executor.submit_array(tasks)
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         for file in _loose_files(executor) - kept:
@@ -155,6 +170,27 @@ def _submit_array(
         rest = f" Of the runs, {before} were submitted before and are in the queue." if before else ""
         raise UnmaskError(f"sbatch refused: {_sentence(str(error))}{rest}") from None
     return [Submitted(command, job.job_id) for command, job in zip(commands, queued, strict=True)]
+
+
+def _write_groups(
+    commands: Sequence[WorkerCommand], place: Path, resources: ResourcesSpec
+) -> dict[str, "Group"]:
+    """Write down the runs of each group of an array, from which its jobs take further runs."""
+    from unmask.launch.slurm_task import Chore, Group
+
+    chores: dict[str, list[Chore]] = {}
+    for each in commands:
+        if each.group is not None:
+            chore = Chore(str(each.folder.absolute()), each.argv, str(each.log_file.absolute()))
+            chores.setdefault(each.group, []).append(chore)
+    groups: dict[str, Group] = {}
+    for number, (group, runs) in enumerate(chores.items()):
+        make_folder(place.parent)
+        file = place.with_name(f"{place.name}-{number}.json")
+        write_atomically(file, json.dumps(msgspec.to_builtins(runs)))
+        seconds = 60.0 * resources.minutes - warning_seconds(resources)
+        groups[group] = Group(file=str(file.absolute()), submitted=time.time(), seconds=seconds)
+    return groups
 
 
 def output_of(folder: Path, job_id: str) -> Path:

@@ -136,6 +136,10 @@ def _cannot(some: Sequence[Candidate], judged: Verdict) -> str:
 def _thresholds(judged: Verdict, best: Candidate, task: TaskPart) -> str:
     """Whether plain decoding at a lower threshold does as well as the best candidate."""
     by: Gained = judged.criteria.by
+    if task.comparisons.sequential is not None and task.comparisons.sequential.stopped:
+        return (
+            f"Whether a lower threshold alone does as well as {best.configuration} is open: runs ended early."
+        )
     plane = {point.configuration: point for point in task.planes.get(by, ())}
     own, control = plane.get(best.configuration), plane.get(judged.criteria.control)
     usual = control.threshold if control else None

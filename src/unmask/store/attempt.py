@@ -7,6 +7,7 @@ answers, and how they are read; nothing else opens them. Whether a run is done, 
 
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -14,34 +15,38 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
 from unmask.cost.work_sums import WorkRow
 from unmask.errors import UnmaskError
 from unmask.reading import is_countable, read_plain_text
+from unmask.store.answer_file import SYNC_SECONDS, AnswerFile
+from unmask.store.computation import Computation
 from unmask.store.files import (
-    append_durably,
     canonical,
+    explained,
     make_folder,
-    open_to_append,
     read_lines,
     read_struct,
     write_atomically,
     write_chunks,
 )
-from unmask.store.process import ProcessMark, slurm_ids, this_process
+from unmask.store.process import ProcessMark, job_of, slurm_ids, this_process
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Number, SharedWork
+from unmask.store.worker_file import WorkerName, held_run
 
-BUFFERED_LINES = 256
-"""Answers that are held back at most when nobody flushes."""
 BEAT_SECONDS = 20.0
 MOST_PROGRESS = 100
 """Bytes of the file `progress`: two numbers."""
-HASH, SHORT = 40, 10
-"""Digits of a hash, and how many of them are shown."""
+ENDS = ("failure.json", "interrupted.json", "stopped.json")
+"""Files of which one says that an attempt is over, where it has no result."""
+CANCEL = "cancel"
+"""The file that asks the attempt to end."""
+CANCEL_SIGNAL = signal.SIGUSR1
+"""What an attempt sends to its own process when somebody asks it to end."""
 NO_MEMORY = "The machine has not enough memory; lower batch_size or ask for more."
 
 
@@ -58,51 +63,14 @@ class AttemptRecord(ProcessMark, frozen=True, kw_only=True):
     """Command line of the process, without secrets."""
     started: str | None = None
     """When the attempt began, in UTC."""
+    worker: WorkerName | msgspec.UnsetType = msgspec.UNSET
+    """Name of the worker's file, which says whether the worker is still at this run; absent where the process takes no
+    other run."""
 
     @property
     def job(self) -> str | None:
         """The job as squeue knows it: `17`, or `17_3` in an array; None without SLURM."""
-        if self.slurm.get("array_job"):
-            return f"{self.slurm['array_job']}_{self.slurm.get('array_task')}"
-        return self.slurm.get("job")
-
-
-class Computation(msgspec.Struct, frozen=True, kw_only=True):
-    """computation.json: the kind of computation that an attempt's answers come from, written when the model is loaded.
-
-    Answers of two kinds are never put into one result: they may differ in their last digits.
-    """
-
-    schema: int = 1
-    """Version of the meaning of these fields."""
-    unmask: str | None = None
-    """Version of Unmask."""
-    commit: str | None = None
-    """Commit of the checkout that the code belongs to; null for an installed package, `unknown` where git told none."""
-    diff_sha256: str | None = None
-    """Digest of the difference from that commit; null where there is none, and `unknown` where git did not tell."""
-    code_sha256: str | None = None
-    """Digest of the code itself, which decides whether two kinds have the same; null where it was not recorded yet."""
-    torch: str | None = None
-    """Version of torch."""
-    device: str | None = None
-    """Kind of device, such as cpu or cuda."""
-    dtype: str | None = None
-    """Number format of weights and activations."""
-
-    def change_to(self, other: "Computation") -> str:
-        """In what another kind differs, such as `dtype float16 -> bfloat16`; empty where it is the same kind."""
-        before, after = msgspec.structs.asdict(self), msgspec.structs.asdict(other)
-        passed_over: tuple[str, ...] = ()
-        if self.code_sha256 is None or other.code_sha256 is None:
-            passed_over = ("code_sha256",)
-        elif self.code_sha256 == other.code_sha256:
-            passed_over = (
-                "commit",
-                "diff_sha256",
-            )  # git may be silent on one node, and a commit touch notes alone
-        changes = [name for name in after if before[name] != after[name] and name not in passed_over]
-        return ", ".join(f"{name} {_short(before[name])} -> {_short(after[name])}" for name in changes)
+        return job_of(self.slurm)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +82,17 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence for people, without secrets."""
     time: str | None = None
     """When the attempt failed, in UTC."""
+
+
+class Interruption(msgspec.Struct, frozen=True, kw_only=True):
+    """interrupted.json: that an attempt was ended from outside; a later attempt goes on from its answers."""
+
+    schema: int = 1
+    """Version of the meaning of these fields."""
+    reason: Literal["cancelled", "interrupted"] = "interrupted"
+    """`cancelled`: somebody stopped this run; `interrupted`: its worker was told to end."""
+    time: str | None = None
+    """When the attempt was ended, in UTC."""
 
 
 class GeneratedAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,12 +168,11 @@ class Attempt:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.number = folder.name
-        self._waiting: list[bytes] = []
-        self._stream: BinaryIO | None = None
+        self._answers = AnswerFile(folder / "answers.jsonl")
         self._progress_written: float | None = None
 
     @classmethod
-    def create(cls, folder: Path, run: str) -> Self:
+    def create(cls, folder: Path, run: str, worker: str | None = None) -> Self:
         """Take the next free number; a folder with a number is never without its attempt.json."""
         make_folder(folder)
         record = AttemptRecord(
@@ -203,6 +181,7 @@ class Attempt:
             slurm=slurm_ids(),
             argv=redacted_arguments(sys.argv),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
+            worker=worker or msgspec.UNSET,
         )
         prepared = folder / f".new.{os.getpid()}.{time.monotonic_ns()}"
         make_folder(prepared)
@@ -218,32 +197,12 @@ class Attempt:
     # What the worker writes.
 
     def answer(self, answer: AnyAnswer) -> None:
-        """Add an answer; it is safe once `flush` has returned."""
-        self._waiting.append(canonical(answer) + b"\n")
-        if len(self._waiting) >= BUFFERED_LINES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Put all answers so far on the disk."""
-        if not self._waiting:
-            return
-        path = self.folder / "answers.jsonl"
-        if self._stream is None:
-            try:
-                self._stream = open_to_append(path)
-            except OSError as error:
-                raise UnmaskError(f"{path} cannot be written ({error.strerror}).") from error
-        append_durably(self._stream, path, b"".join(self._waiting))
-        self._waiting.clear()
+        """Add an answer; from now on only a power cut can take it, and after `SYNC_SECONDS` nothing."""
+        self._answers.write(canonical(answer) + b"\n")
 
     def close(self) -> None:
-        """Flush and let go of the file."""
-        try:
-            self.flush()
-        finally:
-            if self._stream is not None:
-                self._stream.close()
-                self._stream = None
+        """Bring all answers to the disk and let go of the file."""
+        self._answers.close()
 
     def progress(self, done: int, total: int) -> None:
         """Write down how far the attempt is; at most once a second, except at the end."""
@@ -254,14 +213,24 @@ class Attempt:
         write_atomically(self.folder / "progress", f"{done} {total}\n", durable=False)
 
     @contextmanager
-    def beating(self, seconds: float = BEAT_SECONDS) -> Iterator[None]:
-        """Keep the age of `progress` low while the process lives, however long one answer takes."""
+    def beating(self, seconds: float = BEAT_SECONDS, often: float = SYNC_SECONDS) -> Iterator[None]:
+        """Keep the age of `progress` low while the process lives, however long one answer takes.
+
+        Meanwhile answers are brought to the disk, and a wish that the run ends becomes a signal to this process.
+        """
         stop = threading.Event()
 
         def beat() -> None:
-            while not stop.wait(seconds):
-                with suppress(OSError):
-                    os.utime(self.folder / "progress")
+            last, passed_on = time.monotonic(), False
+            while not stop.wait(min(seconds, often)):
+                self._answers.sync()
+                if not passed_on and self.is_cancelled():
+                    passed_on = True
+                    os.kill(os.getpid(), CANCEL_SIGNAL)
+                if time.monotonic() - last >= seconds:
+                    last = time.monotonic()
+                    with suppress(OSError):
+                        os.utime(self.folder / "progress")
 
         if not (self.folder / "progress").exists():
             write_atomically(self.folder / "progress", "0 0\n", durable=False)
@@ -275,7 +244,10 @@ class Attempt:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Keep the heartbeat up and write an error down as the attempt's failure; an interrupt is no failure."""
+        """Keep the heartbeat up and write down how the attempt ends where it has no result.
+
+        An error is a failure; an interrupt is none.
+        """
         try:
             with self.beating():
                 yield
@@ -287,6 +259,9 @@ class Attempt:
             raise UnmaskError(NO_MEMORY) from None
         except Exception as error:
             self.fail(f"{type(error).__name__}: {' '.join(str(error).split())}")
+            raise
+        except BaseException:
+            self.interrupt()
             raise
         finally:
             self.close()
@@ -308,7 +283,32 @@ class Attempt:
             return False
         return True
 
-    # What anyone reads.
+    def interrupt(self) -> bool:
+        """Say that the attempt was ended from outside; False where not even that can be written."""
+        reason: Literal["cancelled", "interrupted"] = "cancelled" if self.is_cancelled() else "interrupted"
+        end = Interruption(reason=reason, time=datetime.now(UTC).isoformat(timespec="seconds"))
+        try:
+            write_atomically(self.folder / "interrupted.json", canonical(end) + b"\n")
+        except UnmaskError:
+            return False
+        return True
+
+    def withdraw(self) -> None:
+        """Take back an attempt that has not begun, because another worker is at its run."""
+        doomed = self.folder.with_name(f".withdrawn.{self.number}.{os.getpid()}")
+        with explained(self.folder):
+            self.folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    # What anyone reads, and the one wish that anyone may leave.
+
+    def cancel(self) -> None:
+        """Ask the worker, wherever it is, to end this attempt and to take the next run."""
+        write_atomically(self.folder / CANCEL, b"", durable=False)
+
+    def is_cancelled(self) -> bool:
+        """Whether somebody has asked the attempt to end."""
+        return (self.folder / CANCEL).exists()
 
     @property
     def log(self) -> Path:
@@ -340,6 +340,21 @@ class Attempt:
             return read_struct(self.folder / "failure.json", Failure, "delete it and run the command again")
         except UnmaskError as error:
             return Failure(reason=str(error))
+
+    def interruption(self) -> Interruption | None:
+        """interrupted.json, if the attempt was ended from outside."""
+        try:
+            return read_struct(self.folder / "interrupted.json", Interruption, "")
+        except UnmaskError:
+            return Interruption()
+
+    def is_over(self) -> bool:
+        """Whether it has ended by a file, or its worker has turned to another run; a killed worker writes neither."""
+        if any((self.folder / name).exists() for name in ENDS):
+            return True
+        record = self.record()
+        store = self.folder.parents[3] if len(self.folder.parents) > 3 else self.folder
+        return isinstance(record.worker, str) and held_run(store, record.worker) != record.run
 
     def reached(self) -> tuple[int, int] | None:
         """Answers given and answers wanted, as the file `progress` says."""
@@ -401,11 +416,6 @@ def attempts_in(folder: Path, strict: bool = False) -> list[Attempt]:
             ) from None
         return []
     return [Attempt(folder / name) for name in sorted(names, key=int)]
-
-
-def _short(value: str | int | None) -> str:
-    text = "unknown" if value is None else str(value)
-    return text[:SHORT] if len(text) >= HASH else text
 
 
 def _rename(prepared: Path, target: Path) -> bool:

@@ -3,7 +3,7 @@
 Knows bytes, names and what can go wrong on a disk; nothing of runs. Every failure is one sentence that names
 the file, and none leaves half of it behind. A process that is killed may leave a file whose name begins with
 a dot; no reader looks at those. What is written passes the redaction of secrets, except the words of models and
-benchmarks (`verbatim`, `write_chunks`, `append_durably`): hiding a part of an answer would change a result.
+benchmarks (`verbatim`, `write_chunks`, `append`): hiding a part of an answer would change a result.
 """
 
 import errno
@@ -51,7 +51,7 @@ def write_atomically(path: Path, text: str | bytes, durable: bool = True, *, ver
 
 def write_chunks(path: Path, chunks: Iterable[bytes], durable: bool = True) -> None:
     """The same, word by word, for content that is too large to hold at once."""
-    with _explained(path), _beside(path, chunks, durable) as temporary:
+    with explained(path), _beside(path, chunks, durable) as temporary:
         with suppress(FileNotFoundError):
             temporary.chmod(path.stat().st_mode & 0o7777)
         temporary.replace(path)
@@ -61,7 +61,7 @@ def write_chunks(path: Path, chunks: Iterable[bytes], durable: bool = True) -> N
 
 def publish_once(path: Path, value: Any) -> bool:
     """Make the file appear whole, unless it is there already; True if this call made it."""
-    with _explained(path):
+    with explained(path):
         if path.exists():
             return False
         with _beside(path, [redacted_bytes(canonical(value)), b"\n"]) as temporary:
@@ -70,22 +70,28 @@ def publish_once(path: Path, value: Any) -> bool:
         return published
 
 
-def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
+def append(stream: BinaryIO, path: Path, content: bytes) -> None:
     """Add word by word to an unbuffered file; what a full disk or an interrupt cuts short is taken back.
 
     So lines never run together, and what is written again later does not stand there twice.
     """
     end = os.fstat(stream.fileno()).st_size
     try:
-        with _explained(path):
+        with explained(path):
             written = 0
             while written < len(content):
                 written += os.write(stream.fileno(), content[written:])
-            os.fsync(stream.fileno())
     except BaseException:
         with suppress(OSError):
             os.ftruncate(stream.fileno(), end)
         raise
+
+
+def append_durably(stream: BinaryIO, path: Path, content: bytes) -> None:
+    """The same, on the disk before it returns."""
+    append(stream, path, content)
+    with explained(path):
+        os.fsync(stream.fileno())
 
 
 @contextmanager
@@ -114,7 +120,7 @@ def open_to_append(path: Path) -> BinaryIO:
 
 def make_folder(path: Path) -> None:
     """Make a folder and its parents where they are missing."""
-    with _explained(path):
+    with explained(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
@@ -229,7 +235,7 @@ def _link(temporary: Path, path: Path) -> bool:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """One sentence for whatever the system refuses."""
     try:
         yield

@@ -6,6 +6,7 @@ system tells it: then a clock that is set back changes nothing. Knows nothing of
 
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -50,6 +51,13 @@ def slurm_ids() -> dict[str, str | None]:
         "partition": "SLURM_JOB_PARTITION",
     }
     return {name: os.environ.get(variable) for name, variable in names.items()}
+
+
+def job_of(ids: Mapping[str, str | None]) -> str | None:
+    """The job as squeue knows it: `17`, or `17_3` in an array; None without SLURM."""
+    if ids.get("array_job"):
+        return f"{ids['array_job']}_{ids.get('array_task')}"
+    return ids.get("job")
 
 
 def lives(process: ProcessMark) -> bool | None:

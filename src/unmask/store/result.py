@@ -1,9 +1,7 @@
 """The result of a run: the structs of result.json, with a sentence on every field (docs/result.md is made of them).
 
-`RunFolder.publish` alone writes such a file and `RunFolder.result` alone reads it. Fields that this version does not
-know are passed over, and missing ones take their defaults, so that older stores stay readable; `schema` rises only
-when the meaning of a field changes. Names inside an identity are hashed and never change. How the figures come about
-is not known here.
+`RunFolder.publish` alone writes such a file and `RunFolder.result` alone reads it. Unknown fields are passed over and
+missing ones take their defaults. Names inside an identity are hashed and never change.
 """
 
 from typing import Annotated, Any, Literal
@@ -377,7 +375,9 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     task: str
     """Task or group of tasks, as the recipe names it."""
     seconds: Number | None = None
-    """Seconds of the attempt from loading the tasks to the result."""
+    """Seconds from loading the tasks to the result; with those of loading where `loading_seconds` is absent."""
+    loading_seconds: Number | msgspec.UnsetType = msgspec.UNSET
+    """Seconds of loading checkpoints; next to none where the worker had them from an earlier run."""
     finished: str | None = None
     """When the result was computed, in UTC."""
     environment: Environment = Environment()

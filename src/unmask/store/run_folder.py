@@ -16,7 +16,8 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.reading import is_countable, read_plain
-from unmask.store.attempt import AnyAnswer, Attempt, Computation, attempts_in
+from unmask.store.attempt import AnyAnswer, Attempt, attempts_in
+from unmask.store.computation import Computation
 from unmask.store.files import (
     canonical,
     make_folder,
@@ -236,9 +237,9 @@ class RunFolder:
         """All attempts by their number."""
         return attempts_in(self.folder / "attempts")
 
-    def new_attempt(self) -> Attempt:
-        """Begin an attempt in a folder of its own."""
-        return Attempt.create(self.folder / "attempts", self.id)
+    def new_attempt(self, worker: str | None = None) -> Attempt:
+        """Begin an attempt in a folder of its own; `worker` names the file of a worker that takes other runs too."""
+        return Attempt.create(self.folder / "attempts", self.id, worker)
 
     def attempt(self, number: str) -> Attempt:
         """One attempt by its number."""

@@ -1,12 +1,14 @@
 """What became of a run: computed from its files each time, never written down.
 
 Knows the files of a run and what a scheduler said of it, as the caller tells it. A process on this machine is
-looked up; one elsewhere counts as living while its heartbeat is young.
+looked up; one elsewhere counts as living while its heartbeat is young. Of a worker that takes several runs only the
+one counts that its file names.
 """
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 from unmask.errors import UnmaskError
@@ -36,6 +38,7 @@ UNKNOWN = "UNKNOWN"
 """The word for a job on which the scheduler did not answer."""
 SILENT = {"", UNKNOWN}
 NO_RESULT = "stopped without a result; `unmask run` goes on from there"
+CANCELLED = "cancelled; `unmask run` goes on from there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
             return State("failed", job.death)
         return State("running" if word in RUNNING else "pending" if word in PENDING else "missing")
     for attempt in reversed(attempts):
-        if attempt.failure() is None and stopped(attempt) is None and _is_alive(attempt, word, now):
+        if not attempt.is_over() and _is_alive(attempt, word, now):
             return _with_attempt("running", None, attempt)
     newest = attempts[-1]
     end = stopped(newest)
@@ -127,7 +130,58 @@ def _unfinished(run: RunFolder, jobs: Jobs, now: float | None) -> State:
         return _with_attempt("running" if word in RUNNING else "pending", None, newest)
     if failure is not None:
         return _with_attempt("failed", failure.reason, newest)
-    return _with_attempt("interrupted", NO_RESULT if word in SILENT else f"{word}: {NO_RESULT}", newest)
+    interruption = newest.interruption()
+    reason = CANCELLED if interruption is not None and interruption.reason == "cancelled" else NO_RESULT
+    return _with_attempt("interrupted", reason if word in SILENT else f"{word}: {reason}", newest)
+
+
+def holder(run: RunFolder, before: Attempt, now: float | None = None) -> Attempt | None:
+    """The attempt of another worker that is at this run and began earlier; it goes on, and the later one withdraws.
+
+    An earlier start of the same SLURM job is over, whatever its heartbeat says.
+    """
+    job = before.record().job
+    for attempt in run.attempts():
+        if int(attempt.number) >= int(before.number) or attempt.is_over():
+            continue
+        if not _is_of(job, attempt) and _is_alive(attempt, "", now):
+            return attempt
+    return None
+
+
+def may_be_taken(run: RunFolder, since: float, job: str | None, own: bool) -> bool:
+    """Whether a worker of a SLURM job may begin a run that was submitted at this moment, for itself or for another job.
+
+    What has failed, has stopped or was cancelled since then stays as it is. A run whose worker was killed is for
+    its own job, or for the one that has lost it: it might kill every worker of the array.
+    """
+    attempts = run.attempts()
+    if (run.folder / "result.json").exists():
+        return False
+    for attempt in attempts:
+        if not attempt.is_over() and not _is_of(job, attempt) and _is_alive(attempt, "", None):
+            return False
+    if not attempts:
+        return True
+    newest, interruption = attempts[-1], attempts[-1].interruption()
+    if (end := newest.failure() or stopped(newest)) is not None:
+        return not _is_later(end.time, since)
+    if interruption is not None:
+        return interruption.reason != "cancelled" or not _is_later(interruption.time, since)
+    return own or _is_of(job, newest) or not _is_later(newest.record().started, since)
+
+
+def _is_of(job: str | None, attempt: Attempt) -> bool:
+    """Whether an attempt was an earlier start of this job."""
+    return job is not None and attempt.record().job == job
+
+
+def _is_later(moment: str | None, since: float) -> bool:
+    """Whether something was written down after a moment; what has no time counts as later."""
+    try:
+        return datetime.fromisoformat(moment or "").timestamp() > int(since)
+    except ValueError:
+        return True
 
 
 def _is_alive(attempt: Attempt, word: str, now: float | None) -> bool:
