@@ -170,9 +170,8 @@ def _changed_wrongly(ran: Ran, folder: Path, before: Snapshot) -> list[str]:
     new = [Path(name) for name, mark in after.items() if mark not in marks]
     left = [name for name in after if UNFINISHED.fullmatch(os.path.basename(name))]  # noqa: PTH119 (thousands)
     wrong = [f"left unfinished: {os.path.relpath(name, folder)}" for name in left]
-    for file in new:
-        if file.is_file() and not file.is_symlink() and (why := _broken(file)):
-            wrong.append(f"half written: {file.relative_to(folder)} ({why})")
+    files = [file for file in new if file.is_file() and not file.is_symlink()]
+    wrong += [f"half written: {file.relative_to(folder)} ({why})" for file in files if (why := _broken(file))]
     added = [Path(name).relative_to(folder) for name in after.keys() - before.keys()]
     refused = sorted(str(file) for file in added if ran.code == 2 and file.parts[0] != "results")
     return wrong + [f"refused, but wrote {', '.join(refused)}"] * bool(refused)
