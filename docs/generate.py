@@ -264,7 +264,7 @@ def documented(node: Named) -> str:
 def called(node: ast.FunctionDef) -> str:
     """How a function is called, and what it says of itself."""
     text = inspect.cleandoc(ast.get_docstring(node) or "")
-    result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    result = f" -> {kind_of(node.returns)}" if node.returns else ""
     arguments = argument_list(node.args)
     line = f"def {node.name}({', '.join(arguments)}){result}: ..."
     if any(ast.unparse(mark) == "property" for mark in node.decorator_list):
@@ -291,7 +291,13 @@ def argument_list(given: ast.arguments) -> list[str]:
 
 def argument(given: ast.arg, default: ast.expr | None) -> str:
     """One argument with its type and default."""
-    return ast.unparse(given) + (f" = {ast.unparse(default)}" if default else "")
+    value = ast.unparse(default).replace("'", '"') if default else None
+    return f"{given.arg}: {kind_of(given.annotation)}" + (f" = {value}" if value else "")
+
+
+def kind_of(annotation: ast.expr | None) -> str:
+    """A type without the quotes that a later class needs."""
+    return ast.unparse(annotation).replace("'", "") if annotation else "Any"
 
 
 def structs(file: Path) -> dict[str, ast.ClassDef]:
@@ -306,6 +312,7 @@ def fields(node: ast.ClassDef | None) -> Iterator[tuple[str, str, str, str]]:
     for statement, after in zip(body, [*body[1:], None], strict=False):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             kind = ast.unparse(statement.annotation)
+            kind = kind if "Literal" in kind else kind.replace("'", "")
             if kind.startswith("ClassVar"):
                 continue
             text = after.value if isinstance(after, ast.Expr) else None
