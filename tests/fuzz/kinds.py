@@ -15,7 +15,16 @@ from unmask.cli.group import VERBS, app
 
 ENDLESS = {"watch", "open_it"}
 """Options that do not end, or open a window."""
-HEAVY = {"demo": 1, "eval": 1, "prepare": 1, "run": 3, "run-one": 2, "conformance": 2, "doctor": 1}
+HEAVY = {
+    "demo": 1,
+    "eval": 1,
+    "prepare": 1,
+    "run": 3,
+    "run-one": 2,
+    "conformance": 2,
+    "doctor": 1,
+    "report": 2,
+}
 """How often verbs are drawn that load benchmarks or start processes; the others ten times."""
 USUAL = 10
 MODELS = ["families/autoregressive", "families/dream", "families/llada", "families/sdar"]
