@@ -190,7 +190,7 @@ ON_STORES = [
     ("check", "--explain"),
     ("check", "--json"),
     ("check", "--foreign", "seed"),
-    ("report", "reference", "--output", "out/report"),
+    ("report", "reference", "--output", "out/report", "--replay", "0"),
     ("report", "planted", "--output", "out/report", "--replay", "0"),
     ("report", "--foreign", "seed", "--output", "out/report"),
     ("export", "--output", "out/all.csv"),
