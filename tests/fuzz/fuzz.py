@@ -207,7 +207,7 @@ def _prepare(base: Path) -> Path:
             "HF_HOME": str(base / "home"),
         }
     )
-    # Commands start these programs; in this process their answer is given at once, since a start costs more than a case.
+    # Commands start these programs; in this process their answer is given at once: a start costs more than a case.
     vars(queue_state)["_run"] = lambda command, _: subprocess.CompletedProcess(command, 1, "", "no answer\n")
     sys.path.append(str(world / "recipe"))
     build(world)

@@ -190,7 +190,7 @@ def build(world: Path) -> None:
     (world / "model" / "chat_template.jinja").write_text(TEMPLATE)
     (world / "model" / "generation_config.json").write_text(json.dumps({"eos_token_id": [256]}))
     _write_small(world / "small")
-    _write_recipe(world / "recipe")
+    write_good_recipe(world / "recipe")
     _write_families(world / "families")
     write_store(Store(world / "results"), world / "recipe")
     for configuration in ("k1", "k2"):
@@ -241,7 +241,8 @@ def write_trace(file: Path, layers: int) -> None:
     )
 
 
-def _write_recipe(folder: Path) -> None:
+def write_good_recipe(folder: Path) -> None:
+    """The recipe with its lock, and what it names."""
     folder.mkdir()
     (folder / "recipe.toml").write_bytes(as_toml(RECIPE))
     write_trace(folder / "trace.npz", layers=12)
