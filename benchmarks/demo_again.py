@@ -27,7 +27,7 @@ from training.task_files import ROWS, TASK_FILES, Row
 from unmask import lab
 from unmask.analysis.table import experiment_table
 from unmask.analysis.verdict import Candidate, verdict
-from unmask.analysis.words import in_percent, span
+from unmask.analysis.words import MINUS, in_percent, span
 from unmask.store import Store
 
 TASK = "unmask_arith"
