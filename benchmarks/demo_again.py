@@ -91,7 +91,9 @@ def lines_of(seed: int, store: Store, seconds: float) -> list[list[str]]:
         return [
             candidate.configuration,
             f"{gain.value:.2f}x" if gain else "",
-            f"{in_percent(loss.value)} ({span(loss.interval.low, loss.interval.high)})" if loss else "",
+            f"{in_percent(loss.value)} ({span(loss.interval.low, loss.interval.high)})".replace(MINUS, "-")
+            if loss
+            else "",
             "yes" if candidate.configuration in judged.confirmed else "no",
         ]
 

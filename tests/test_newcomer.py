@@ -3,7 +3,6 @@ what the source distribution gives: sdist, wheel, installation. Recipes have few
 """
 
 import html
-import os
 import re
 import subprocess
 import sys
@@ -127,10 +126,8 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert citation["license"] == "Apache-2.0"
 
 
-@pytest.mark.parametrize("program", [line for line in (ROOT / ".ci" / "run").read_text().splitlines()[-1:]])
-def test_continuous_integration_runs_commands_that_are_named(program: str) -> None:
-    named = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-    assert program in named
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert os.path.commonprefix(["make ", program]) == "make "
-    assert set(program.split()[1:]) <= set(targets)
+def test_continuous_integration_runs_commands_that_the_readme_names() -> None:
+    program, *targets = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1].split()
+    assert program == "make"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [target for target in targets if f"`make {target}`" not in readme] == []
