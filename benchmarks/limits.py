@@ -18,7 +18,7 @@ import unmask
 from timing import clock, fair_clock
 from unmask.cost import Device, ModelShape, Price, Work, price_of
 from unmask.engine.events import collect
-from unmask.engine.forward import ForwardOutput, Part, Workspace
+from unmask.engine.forward import ForwardOutput, PlannedPart, Workspace
 from unmask.engine.rules import make_rule
 from unmask.engine.sampling import Predictions
 from unmask.engine.sequence import SequenceState
@@ -94,7 +94,7 @@ class RecordingWorkspace(Workspace):
     forwards: list[Forward]
 
     def forward(
-        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[Part] = ()
+        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[PlannedPart] = ()
     ) -> ForwardOutput:
         """Note the rows, then push them through."""
         assert not parts, "only full forwards are priced here"

@@ -23,7 +23,7 @@ from policy_cases import (
     trim,
 )
 from unmask.engine.events import StepEvent
-from unmask.engine.forward import Part, Workspace
+from unmask.engine.forward import PlannedPart, Workspace
 from unmask.engine.mixing import whose_turn
 from unmask.engine.policy import Full
 from unmask.engine.schedule import Piece, next_piece
@@ -56,18 +56,20 @@ def plans(draw: st.DrawFn) -> tuple[StepPlan, tuple[int, int] | None]:
     return StepPlan(ops, unit, merge, rows), (always, count)
 
 
-def parts_of(chosen: list[tuple[StepPlan, tuple[int, int] | None]]) -> list[Part]:
-    return [Part(plan, 1, () if selection is None else [selection]) for plan, selection in chosen]
+def parts_of(chosen: list[tuple[StepPlan, tuple[int, int] | None]]) -> list[PlannedPart]:
+    return [PlannedPart(plan, 1, () if selection is None else [selection]) for plan, selection in chosen]
 
 
-def before(workspace: Workspace, tokens: list[list[int]], segments: list[Segment], parts: list[Part]) -> None:
+def before(
+    workspace: Workspace, tokens: list[list[int]], segments: list[Segment], parts: list[PlannedPart]
+) -> None:
     """Feed each segment alone, so that everything is remembered that its plan could put back."""
     for number, (part, segment) in enumerate(zip(parts, segments, strict=True)):
         plan = part.plan
         ops = tuple(KEPT if op is BACK else op for op in plan.ops)
         refresh = StepPlan(ops, plan.unit, plan.merge, plan.rows, plan.drift)
         every = [(BLOCK, 0)] if part.selection else ()
-        workspace.forward(tokens[number], [segment], [Part(refresh, 1, every)])
+        workspace.forward(tokens[number], [segment], [PlannedPart(refresh, 1, every)])
 
 
 @settings(max_examples=25)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, final
 import torch
 
 from unmask.engine.events import StepEvent
-from unmask.engine.forward import Part, Workspace, not_finite_error
+from unmask.engine.forward import PlannedPart, Workspace, not_finite_error
 from unmask.engine.mixing import in_order, whose_turn
 from unmask.engine.policy import Policy
 from unmask.engine.prefixes import Prefixes
@@ -167,8 +167,8 @@ class Decoder:
         rows, start = [], 0
         for piece in pieces:
             source, lanes = piece.sequence.source, piece.sequence.settings.slots
-            found = (start + piece.positions.index(source(position)) for position in piece.reads)
-            rows += [tuple(row + lane * piece.kept for lane in range(lanes)) for row in found]
+            places = (start + piece.positions.index(source(position)) for position in piece.reads)
+            rows += [tuple(row + lane * piece.kept for lane in range(lanes)) for row in places]
             start += lanes * piece.kept
         if not rows:
             return [Predictions([], []) for _ in pieces]
@@ -285,12 +285,12 @@ def _portions(pieces: list[Piece]) -> Iterator[list[Piece]]:
         yield part
 
 
-def _parts(pieces: Sequence[Piece], lanes: int) -> list[Part]:
+def _parts(pieces: Sequence[Piece], lanes: int) -> list[PlannedPart]:
     """The plans of neighbouring pieces; none where everybody computes everything."""
     parts = []
     for plan, group in groupby(pieces, key=lambda piece: piece.plan.shared):
         counts = [(piece.always, piece.kept - piece.always) for piece in group for _ in range(lanes)]
-        parts.append(Part(plan, len(counts), counts if plan.rows else ()))
+        parts.append(PlannedPart(plan, len(counts), counts if plan.rows else ()))
     return [] if [part.plan for part in parts] == [FULL] else parts
 
 

@@ -31,7 +31,7 @@ KEPT_FRAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlannedPart:
     """Neighbouring segments of a forward that share a plan."""
 
     plan: StepPlan
@@ -82,7 +82,7 @@ class Workspace:
         self.observer: Observer | None = None
 
     def forward(
-        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[Part] = ()
+        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[PlannedPart] = ()
     ) -> ForwardOutput:
         """Push rows through the layers as planned; without parts every layer computes every row.
 
@@ -132,7 +132,7 @@ class Workspace:
     def _output(self) -> Feature:
         return Unit.OUTPUT, 0, len(self.transformer.layers)
 
-    def _planned(self, stream: Stream, parts: Sequence[Part]) -> ForwardOutput:
+    def _planned(self, stream: Stream, parts: Sequence[PlannedPart]) -> ForwardOutput:
         """Run each layer on the parts that compute there."""
         plans = tuple(part.plan for part in parts)
         before: dict[tuple[Feature, Parts], Tensor] = {}
@@ -172,7 +172,7 @@ class Workspace:
         if some := work.replays:
             stream.add(some, self.features.recall(feature, stream.places(some)))
 
-    def _select_rows(self, stream: Stream, layer: int, chosen: Parts, parts: Sequence[Part]) -> Stream:
+    def _select_rows(self, stream: Stream, layer: int, chosen: Parts, parts: Sequence[PlannedPart]) -> Stream:
         """Keep the rows that always run and, of the others, those whose input has moved most; remember theirs."""
         name = ("input", layer)
         if any(count for part in chosen for _, count in parts[part].selection):
@@ -194,7 +194,7 @@ class Workspace:
         return stream
 
     def _most_moved(
-        self, stream: Stream, name: tuple[str, int], chosen: Parts, parts: Sequence[Part]
+        self, stream: Stream, name: tuple[str, int], chosen: Parts, parts: Sequence[PlannedPart]
     ) -> tuple[Tensor, list[int]]:
         """The rows that go on, and how many of each segment they are."""
         moved_T = _relative_change(stream.take(chosen), self.features.recall(name, stream.places(chosen)))

@@ -63,12 +63,12 @@ def _layer_work(plans: Sequence[StepPlan], cut: Sequence[tuple[Span, ...]], laye
         return tuple(number for number, (plan, span) in both if chosen(plan, span))
 
     def named(op: Op, at: Callable[[Span], int]) -> Named:
-        found: dict[Feature, list[int]] = {}
+        of_feature: dict[Feature, list[int]] = {}
         for number in parts(lambda plan, span: plan.unit is Unit.RESIDUAL and span.op is op):
             span = here[number]
             if at(span) == layer:
-                found.setdefault((Unit.RESIDUAL, span.start, span.stop), []).append(number)
-        return tuple((feature, tuple(numbers)) for feature, numbers in found.items())
+                of_feature.setdefault((Unit.RESIDUAL, span.start, span.stop), []).append(number)
+        return tuple((feature, tuple(numbers)) for feature, numbers in of_feature.items())
 
     def branch(unit: Unit) -> BranchWork:
         return BranchWork(
