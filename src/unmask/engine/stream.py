@@ -83,7 +83,7 @@ class Stream:
         if isinstance(rows, slice):
             self.x_TD[rows].add_(change_TD)
         else:
-            self.x_TD.index_add_(0, rows, change_TD)
+            self.x_TD.index_add_(0, rows, change_TD.to(self.x_TD.dtype))
 
     def places(self, parts: Parts) -> Places:
         """Where the features of some parts are kept."""
