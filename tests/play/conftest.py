@@ -1,22 +1,13 @@
-"""A server on the embedded model, and a browser to look at its page with."""
+"""A server on the embedded model."""
 
-import os
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import unmask
 from unmask.play.server import PlayServer
 from unmask.play.session import Loading, Session
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
-CHROMIUM = Path("/usr/bin/chromium")
-REQUIRED = "UNMASK_REQUIRE_CHROMIUM"
 
 
 @pytest.fixture(scope="session")
@@ -33,21 +24,3 @@ def server(session: Session) -> Iterator[PlayServer]:
     yield found
     found.shutdown()
     found.server_close()
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator["Browser"]:
-    """Chromium of the system, if it is there."""
-    required = bool(os.environ.get(REQUIRED))
-    if not CHROMIUM.exists():
-        message = f"{CHROMIUM} is not installed (Debian package chromium)"
-        pytest.fail(message) if required else pytest.skip(message)
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        message = "playwright is not installed (pip install -e .[dev])"
-        pytest.fail(message) if required else pytest.skip(message)
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield found
-        found.close()

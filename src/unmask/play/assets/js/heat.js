@@ -14,14 +14,25 @@ const heatMap = (() => {
     return found;
   }
 
-  // Cells of one step: [first row, rows, share of the work that a full step does there].
+  // Neighbouring rows with the same share of the work become one bar: [first row, rows, share].
+  function bars(cells) {
+    const found = [];
+    for (const [place, share] of cells) {
+      const last = found.at(-1);
+      if (last && last[2] === share && last[0] + last[1] === place) last[1]++;
+      else if (share) found.push([place, 1, share]);
+    }
+    return found;
+  }
+
   function positionCells(panel, step, first) {
     if (step.kind === "prefill") return [];
-    return [...raceModel.shares(panel, step)].map(([position, share]) => [position - first, share]);
+    return [...raceModel.shares(panel, step)].map(([position, share]) => [position - first, share]).sort(([one], [two]) => one - two);
   }
 
   function layerCells(panel, step) {
-    return step.done.map((rows, layer) => [panel.layers - 1 - layer, rows / Math.max(1, panel.widest)]);
+    const top = panel.layers - 1;
+    return step.done.map((_, place) => [place, step.done[top - place] / panel.widest]);
   }
 
   function draw(canvas, panel, taken, steps, how) {
@@ -43,10 +54,9 @@ const heatMap = (() => {
     const gap = cell > 4 ? 0.8 : 0, slit = row > 4 ? 0.6 : 0;
     panel.steps.slice(0, taken).forEach((step, number) => {
       paint.fillStyle = ink.work;
-      for (const [place, share] of byLayer ? layerCells(panel, step) : positionCells(panel, step, first)) {
-        if (!share) continue;
+      for (const [place, many, share] of bars(byLayer ? layerCells(panel, step) : positionCells(panel, step, first))) {
         paint.globalAlpha = 0.12 + 0.88 * Math.min(1, share);
-        paint.fillRect(LEFT + number * cell, place * row, cell - gap, row - slit);
+        paint.fillRect(LEFT + number * cell, place * row, cell - gap, many * row - slit);
       }
       paint.globalAlpha = 1;
       if (byLayer) return;

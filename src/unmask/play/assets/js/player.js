@@ -2,7 +2,7 @@
 const player = (() => {
   const slider = byId("at"), button = byId("play");
   let race = raceModel.empty();
-  let at = 0, playing = false, due = 0, drawn = null;
+  let at = 0, playing = false, due = 0, drawn = null, rest = 0;
 
   const pace = () => Number(byId("pace").value);
   const last = () => race.order.length;
@@ -15,7 +15,9 @@ const player = (() => {
       slider.setAttribute("aria-valuetext", `step ${at} of ${last()} of both sides`);
       button.textContent = playing ? "Pause" : "Play";
       button.setAttribute("aria-pressed", String(playing));
+      const start = performance.now();
       stage.show(race, at);
+      rest = performance.now() + 2 * (performance.now() - start);
     });
   }
 
@@ -28,7 +30,8 @@ const player = (() => {
       if (at === last()) due = now;
     }
     if (at === last() && race.ended) playing = false;
-    draw();
+    // Long answers take long to draw: two thirds of the time stay free for everything else.
+    if (now >= rest || !playing) draw();
     if (playing) requestAnimationFrame(tick);
   }
 
