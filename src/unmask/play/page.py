@@ -26,19 +26,19 @@ def as_page(model: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    asked = questions()
+    word_problems = questions()
     return environment.get_template("page.html").render(
         version=unmask.__version__,
         fields=FIELDS,
         sides=SIDES,
         presets=PRESETS,
-        questions=asked,
+        questions=word_problems,
         model=model,
         policy=security_policy(),
         style=Markup(joined("unmask.report", "css", STYLES) + joined("unmask.play", "css", OWN_STYLES)),
         script=Markup(_script()),
         data=embedded(
-            {"presets": [preset._asdict() for preset in PRESETS], "questions": asked, "race": None}
+            {"presets": [preset._asdict() for preset in PRESETS], "questions": word_problems, "race": None}
         ),
     )
 

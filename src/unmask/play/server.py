@@ -104,12 +104,12 @@ class Handler(BaseHTTPRequestHandler):
         if not self._allowed(self.headers.get(TOKEN_HEADER, "")):
             return
         try:
-            asked = self._body()
+            request = self._body()
             if self.path == "/check":
-                self.server.session.check(asked.question, list(asked.sides))
+                self.server.session.check(request.question, list(request.sides))
                 self._send_json(HTTPStatus.OK, {"fields": {}})
             elif self.path == "/decode":
-                self._tell(self.server.session.race(asked.question, list(asked.sides)))
+                self._tell(self.server.session.race(request.question, list(request.sides)))
             else:
                 self._refuse(HTTPStatus.NOT_FOUND, "There is nothing here.")
         except FieldsRefused as refused:
