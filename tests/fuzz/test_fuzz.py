@@ -75,7 +75,11 @@ def test_every_file_of_a_store_is_made_bad(tmp_path: Path, monkeypatch: pytest.M
     write_good_recipe(tmp_path / "recipe")
     write_store(Store(tmp_path / "results"), tmp_path / "recipe")
     there = {part for file in (tmp_path / "results").rglob("*") for part in file.relative_to(tmp_path).parts}
-    assert named - there == NOT_READ | {"foreign", "files", "records.json"}  # imports come into the world later
+    assert named - there == NOT_READ | {
+        "foreign",
+        "files",
+        "records.json",
+    }  # imports come into the world later
 
 
 @pytest.fixture
