@@ -12,13 +12,19 @@ class StepEvent:
     """One forward of one request and the positions it made known (they count from the prompt's start)."""
 
     request: int
+    """Number of the request among those given."""
     kind: Kind
+    """The kind of forward."""
     plan: StepPlan
+    """What the forward did in each layer."""
     step: int
     """Forwards that this request has seen before."""
     positions: tuple[int, ...]
+    """Positions that became known."""
     tokens: tuple[int, ...]
+    """Their tokens."""
     confidences: tuple[float, ...]
+    """The confidences of these tokens."""
     fed: range = range(0)
     """The positions that such a forward feeds where the plan leaves none out."""
     block: int = 0
@@ -53,7 +59,9 @@ class Finished:
     """A request has its whole answer."""
 
     request: int
+    """Number of the request among those given."""
     generation: Generation
+    """Its answer."""
 
 
 def collect(events: Iterable[StepEvent | Finished]) -> list[Generation]:
