@@ -155,7 +155,7 @@ def test_the_report_compares_caches(swept: tuple[Path, Store, str]) -> None:
 
 def test_exports_hold_the_cache(swept: tuple[Path, Store, str], tmp_path: Path) -> None:
     run("export", "caches", "--store", swept[1].root, "-o", tmp_path / "out.csv")
-    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     caches = {
         row["configuration"]: json.loads(row["decode"])["cache"] for row in rows if row["kind"] == "accuracy"
     }
