@@ -65,6 +65,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "mask_token_id": 151665,
     },
 }
+SHAPES["wide"] = SHAPES["0.5b"] | {"num_hidden_layers": 3, "vocab_size": 18992, "mask_token_id": 18991}
+"""The width of 0.5b with an eighth of its layers and of its vocabulary, so that the head keeps its share."""
 
 AUTOREGRESSIVE: dict[str, dict[str, Any]] = {
     "smollm2-135m": {
