@@ -28,6 +28,7 @@ from unmask.evaluation.answering import (
     GenerationRequest,
     PrefixGroup,
     Scorer,
+    check_room,
     decode_settings,
     generate,
     numbered,
@@ -274,13 +275,7 @@ class UnmaskLM(TemplateLM):
     def _request(self, request: Instance) -> GenerationRequest:
         settings = decode_settings(request.args[1], self.decode, self.engine)
         ids = self.prompt_ids(request)
-        # Refused before the first answer, not when this request's turn comes.
-        if self.engine.config.family.canvas and len(ids) + settings.max_new_tokens > self.max_length:
-            raise UnmaskError(
-                f"A prompt of {_task_name(request)} has {len(ids)} tokens, and with {settings.max_new_tokens} new ones "
-                f"it makes a canvas of {len(ids) + settings.max_new_tokens} positions, but the model has "
-                f"{self.max_length}; lower --num-fewshot or max_new_tokens."
-            )
+        check_room(self.engine, len(ids), settings.max_new_tokens, _task_name(request))
         return GenerationRequest(ids, settings)
 
     def asked(self, arguments: Mapping[str, Any]) -> int | msgspec.UnsetType:
