@@ -96,8 +96,8 @@ def check_room(engine: Engine, prompt: int, wanted: int, task: str) -> None:
     room = engine.config.max_positions
     if engine.config.family.canvas and prompt + wanted > room:
         raise UnmaskError(
-            f"A prompt of {task} has {prompt} tokens, and with {wanted} new ones it makes a canvas of {prompt + wanted} "
-            f"positions, but the model has {room}; lower --num-fewshot or max_new_tokens."
+            f"A prompt of {task} has {prompt} tokens, and with {wanted} new ones it makes a canvas of "
+            f"{prompt + wanted} positions, but the model has {room}; lower --num-fewshot or max_new_tokens."
         )
 
 

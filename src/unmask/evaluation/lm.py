@@ -273,16 +273,16 @@ class UnmaskLM(TemplateLM):
     # How that is done.
 
     def _request(self, request: Instance) -> GenerationRequest:
-        settings = decode_settings(request.args[1], self.decode, self.engine)
-        ids = self.prompt_ids(request)
+        ids, settings = self.prompt_ids(request), decode_settings(request.args[1], self.decode, self.engine)
         check_room(self.engine, len(ids), settings.max_new_tokens, _task_name(request))
         return GenerationRequest(ids, settings)
 
     def asked(self, arguments: Mapping[str, Any]) -> int | msgspec.UnsetType:
         """The length that a task asks of an answer, where the answer depends on it."""
-        if not self.engine.config.family.canvas:
-            return msgspec.UNSET
-        return decode_settings(arguments, self.decode, self.engine).max_new_tokens
+        canvas = self.engine.config.family.canvas
+        return (
+            decode_settings(arguments, self.decode, self.engine).max_new_tokens if canvas else msgspec.UNSET
+        )
 
     def prompt_ids(self, request: Instance) -> tuple[int, ...]:
         """Ids of the prompt of a request for a text; an empty one becomes the end token."""
