@@ -335,7 +335,7 @@ class UnmaskLM(TemplateLM):
                 inactive=inactive,
                 effect=WorkSums.of(ledger, shape, len(group)).as_row(),
                 shared=shared_work(sharing, shape),
-                stderrs=_stderrs(scores),
+                stderrs=[each.stderr for each in scores if each.stderr is not None] or msgspec.UNSET,
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):
@@ -389,11 +389,6 @@ def _generation_keys(requests: Sequence[Instance]) -> list[str]:
         keys.append(key_of(key, seen[key]))
         seen[key] += 1
     return keys
-
-
-def _stderrs(scores: Sequence[Score]) -> list[float] | msgspec.UnsetType:
-    """The standard errors of estimated scores; unset where scores are computed."""
-    return [score.stderr for score in scores if score.stderr is not None] or msgspec.UNSET
 
 
 def _group_key(group: PrefixGroup, requests: Sequence[ScoreRequest], names: Sequence[str]) -> str:
