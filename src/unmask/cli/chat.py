@@ -49,7 +49,7 @@ def chat(policy: str | None, decode_file: Any, **flags: Any) -> None:
     Examples:
       unmask chat --model Efficient-Large-Model/Fast_dLLM_v2_1.5B
       unmask chat --policy trim:keep=0 --threshold 0.8
-      unmask chat < questions.txt > answers.txt
+      cat questions.txt | unmask chat
     """
     options = CheckpointOptions.taken_from(flags)
     given = decode_spec(decode_file, flags)
