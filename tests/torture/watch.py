@@ -16,7 +16,7 @@ from unmask.store.state import state_of, states
 from unmask.store.stopping import AnsweredRow, rows_of
 
 HIDDEN_FROM_SIGHT = "."
-WAY = ("attempt", "seconds", "finished", "environment", "speed")
+WAY = ("attempt", "seconds", "loading_seconds", "finished", "environment", "speed")
 """Fields of a result that depend on the way to it."""
 
 
