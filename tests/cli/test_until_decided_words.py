@@ -9,11 +9,11 @@ from cli_cases import Run, error_line
 from planted import LAYERS, TEXT, write_recipe
 
 from unmask import lab
-from unmask.analysis.table import experiment_table
+from unmask.analysis.stored import experiment_table
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import TIMES
 from unmask.cost.work_sums import KindSums, WorkSums
-from unmask.lab.planning import write_down
+from unmask.lab.records import write_down
 from unmask.spec.conduct import answer_order
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import Computation

@@ -14,7 +14,8 @@ from unmask.analysis.losses import Comparisons
 from unmask.analysis.samples import Comparison
 from unmask.analysis.samples import compare as compare_entries
 from unmask.analysis.stopping import sequential_of
-from unmask.analysis.table import ConfigurationResult, entry_of, own_table
+from unmask.analysis.stored import own_table
+from unmask.analysis.table import ConfigurationResult, entry_of
 from unmask.analysis.verdict import Verdict
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of

@@ -17,15 +17,8 @@ from unmask.analysis.guards import run_guards
 from unmask.analysis.likeness import acts, alike, control_of, reuse_fraction, work_ratio
 from unmask.analysis.losses import Comparisons, comparisons_of, loss_of
 from unmask.analysis.samples import accuracy_interval
-from unmask.analysis.table import (
-    ConfigurationResult,
-    ConfigurationTiming,
-    Measured,
-    Table,
-    TaskResults,
-    experiment_table,
-    planned_recipe,
-)
+from unmask.analysis.stored import experiment_table, planned_recipe
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
