@@ -59,7 +59,7 @@ class Candidate:
     @property
     def named(self) -> str:
         """With all of its names."""
-        return f"{self.configuration} (also {join_words(self.also)})" if self.also else self.configuration
+        return " = ".join((self.configuration, *self.also))
 
 
 def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple[Candidate, ...]:

@@ -21,6 +21,7 @@ from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand
 from unmask.launch.slots import MOST_SLOTS
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
+from unmask.store.worker_file import TWINS
 
 ALL = "*"
 
@@ -189,6 +190,8 @@ def _sentence(event: Ended) -> Text:
     if event.done:
         return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
     state = state_of(RunFolder(event.command.folder))
+    if state.status == "stopped" and event.command.folder.parent.name == TWINS:
+        return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
     if state.status == "stopped":
         return Text.assemble(
             ("stopped", "green"), f" {event.command.label} ({event.seconds:.0f} s) {state.reason}"

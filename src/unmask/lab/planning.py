@@ -18,7 +18,6 @@ from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, computed_anew, open_store
 from unmask.lab.standing import EVERY_RUN, Standing, standing_of, twins_of
 from unmask.launch import WorkerCommand
-from unmask.spec.conduct import UntilDecidedSpec
 from unmask.spec.lock import Lock, Outline
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
@@ -184,7 +183,16 @@ class Plan:
     @property
     def changed(self) -> list[str]:
         """Sentences on runs to do that had a result before something in their identities changed, or were stopped."""
-        return [*self._terms_changed(), *self._identities_changed()]
+        return [*self._forced_for_others(), *self._terms_changed(), *self._identities_changed()]
+
+    def _forced_for_others(self) -> Iterator[str]:
+        """That a run which is executed again stands for configurations that were not named."""
+        patterns = self.force or ()
+        for run in self.to_do if self.force is not None else ():
+            names = [each.planned.configuration for each in self.runs if each.id == run.id]
+            others = [name for name in names if not any(fnmatchcase(name, each) for each in patterns)]
+            if others and not run.is_twin:
+                yield f"The run of {run.executed.label} is also that of {join_words(others)}."
 
     def _terms_changed(self) -> Iterator[str]:
         """That runs were stopped, or are under way, by another criterion than the recipe's present one."""
@@ -308,10 +316,9 @@ def plan(
     if not selection.get("run_equal", False):
         before = read_experiment(store, opened.recipe.name)
         standing = standing_of(opened.recipe, lock, store, planned, limit, before)
-    seed = (opened.recipe.until_decided or UntilDecidedSpec()).seed
     twins = [
         SweepRun(twin, folder, State("missing"), twin)
-        for twin, folder in twins_of(planned, standing, store, seed)
+        for twin, folder in twins_of(planned, standing, opened.recipe, lock, store)
     ]
     retry_failed = selection.get("retry_failed", False)
     assume_gone = selection.get("assume_gone", False)

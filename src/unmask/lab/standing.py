@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from unmask.analysis.equality import equal_groups, equal_timings, meaning
+from unmask.analysis.equality import equal_everywhere, equal_groups, equal_timings, meaning
 from unmask.errors import UnmaskError
+from unmask.spec.conduct import UntilDecidedSpec
 from unmask.spec.lock import Lock, Outline
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, sweep_of
@@ -73,7 +74,8 @@ def standing_of(
             if run is not stand_in and not _has_result(store.find(run.identity)):
                 stands[run_id(run.identity)] = stand_in
     for run in every:
-        if run.kind == "timing" and not store.find(run.identity).attempts():
+        own = store.find(run.identity)
+        if run.kind == "timing" and not (_has_result(own) or own.attempts()):
             stands[run_id(run.identity)] = _shortened(run, recipe, lock)
     return Standing(stands)
 
@@ -133,16 +135,23 @@ def timed_as(run: PlannedRun, recipe: Recipe, lock: Lock, timed: Mapping[str, ob
 
 
 def twins_of(
-    runs: Sequence[PlannedRun], standing: Standing, store: Store, seed: int
+    runs: Sequence[PlannedRun], standing: Standing, recipe: Recipe, lock: Lock, store: Store
 ) -> list[tuple[PlannedRun, RunFolder]]:
-    """One twin for every run that stands for others of these, with its folder: one that was begun, or the first."""
+    """One twin for every run that stands for others of these, with its folder.
+
+    One that was begun before, or one that decodes otherwise where that matters to a task: it shows most.
+    """
+    seed = (recipe.until_decided or UntilDecidedSpec()).seed
+    alike = {name: group for group in equal_everywhere(recipe, recipe.expanded(), lock) for name in group}
     groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
         if standing.instead(run):
             groups.setdefault(run_id(standing.executed(run).identity), []).append(run)
     twins = []
     for group in groups.values():
-        of = store.find(standing.executed(group[0]).identity)
+        stand_in = standing.executed(group[0])
+        of, same = store.find(stand_in.identity), alike.get(stand_in.configuration, [])
+        group.sort(key=lambda run: run.configuration in same)
         places = [(twin, store.find(twin.identity, of)) for twin in (run.twin(seed) for run in group)]
         begun = [(twin, folder) for twin, folder in places if folder.folder.exists()]
         twins.append((begun or places)[0])

@@ -1,6 +1,10 @@
 """What the twin of a run has shown: that it answers a few rows as the run does that stands for it, word for word."""
 
+import os
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from unmask.errors import UnmaskError
@@ -8,6 +12,8 @@ from unmask.store.attempt import AnyAnswer, GeneratedAnswer
 from unmask.store.computation import Computation
 from unmask.store.run_folder import RunFolder
 
+REMEMBERED = 1024
+"""Twins whose answers are not read again, as long as their files stay."""
 DIGITS = 6
 """Decimals of a log likelihood that count."""
 
@@ -28,12 +34,34 @@ class Twin:
 
 def twin_of(run: RunFolder) -> Twin | None:
     """The twin of a run that has answered most; None where none has answered anything that the run has answered too."""
-    twins = [found for twin in run.twins() if (found := _compared(run, twin)) is not None]
+    twins = [found for twin in run.twins() if (found := compared(run, twin)) is not None]
     # One that differs must not be outdone by one that does not.
     return max(twins, key=lambda twin: (twin.other, twin.equal), default=None)
 
 
-def _compared(run: RunFolder, twin: RunFolder) -> Twin | None:
+def compared(run: RunFolder, twin: RunFolder) -> Twin | None:
+    """The answers of a twin beside those of its run; None where the two have none in common."""
+    return _remembered(run.folder, twin.folder, (_stamps(run), _stamps(twin)))
+
+
+def _stamps(run: RunFolder) -> tuple[Hashable, ...]:
+    """What changes with the answers of a run."""
+    files = [
+        attempt.folder / name for attempt in run.attempts() for name in ("answers.jsonl", "computation.json")
+    ]
+    return tuple((file.name, state.st_mtime_ns, state.st_size) for file in files if (state := _state(file)))
+
+
+def _state(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(folder: Path, other: Path, _stamps: Hashable) -> Twin | None:
+    run, twin = RunFolder(folder), RunFolder(other)
     try:
         kinds = _kind(run), _kind(twin)
         theirs, own = run.answers(kinds[0]), twin.answers(kinds[1])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
+from unmask.analysis.likeness import distinct
 from unmask.analysis.table import (
     ConfigurationResult,
     ConfigurationTiming,
@@ -51,7 +52,7 @@ def mixed_provenance(table: Table) -> list[Finding]:
     findings = []
     for group in table.groups():
         findings += _differences(group, group.entries, group.name) + _uncommitted(
-            group, group.entries, group.name
+            group, distinct(group.entries), group.name
         )
         findings += _hosts(group)
     for experiment in table.experiments:
@@ -162,13 +163,13 @@ def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], nam
         for compared in beside if key in OF_THE_CHECKPOINT else [entries]:
             known = [entry for entry in compared if entry.provenance.get(key) is not None]
             values = [_text(entry.provenance[key]) for entry in known]
-            distinct = list(dict.fromkeys(values))
-            if len(distinct) > 1:
-                usual = max(distinct, key=values.count)
+            several = list(dict.fromkeys(values))
+            if len(several) > 1:
+                usual = max(several, key=values.count)
                 odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
                 sentence = (
-                    f"{name}: {len(distinct)} different values of {key} "
-                    f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
+                    f"{name}: {len(several)} different values of {key} "
+                    f"({join_words(value[:SHORT] for value in several)}) in one table; "
                     f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
                 )
                 findings.append(mixed_provenance.finding(severity, sentence, place, odd))
