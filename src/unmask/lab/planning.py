@@ -28,8 +28,9 @@ from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
 
 if TYPE_CHECKING:
-    from unmask.analysis.ceilings import Outlook, StepCounts
+    from unmask.analysis.ceilings import Outlook
     from unmask.analysis.forecast import Forecast
+    from unmask.analysis.step_counts import StepCounts
     from unmask.lab.stopping import Decision
 
 
@@ -38,9 +39,11 @@ class SweepRun:
     """A planned run, its folder in the store, and where it stands."""
 
     planned: PlannedRun
+    """What it is: configuration, task, identity."""
     folder: RunFolder
-    """Its own, or that of the run that stands for it."""
+    """Where it is in the store: its own folder, or that of the run that stands for it."""
     state: State
+    """Whether it is done, missing, failed or something else."""
     executed: PlannedRun
     """What is executed for it: itself, or the run that stands for it."""
 
@@ -89,8 +92,11 @@ class Cost:
     """What a sweep answers."""
 
     runs: int
+    """Accuracy runs that are executed."""
     twins: int
+    """Twins, which answer a few rows each."""
     rows: int
+    """Rows of all of them."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +104,23 @@ class Plan:
     """The runs of a recipe and what is known of them before anything starts."""
 
     opened: OpenRecipe
+    """The recipe with its lock."""
     lock: Lock
+    """Hashes of what the recipe depends on."""
     store: Store
+    """Where results are."""
     runs: tuple[SweepRun, ...]
+    """All runs of the recipe."""
     to_do: tuple[SweepRun, ...]
     """Each run once, also where two configurations of the recipe are the same run; twins too."""
     twins: tuple[SweepRun, ...] = ()
     """They answer a few rows as configurations that another one's run stands for."""
     standing: Standing = EVERY_RUN
+    """Which run stands for which configurations."""
     force: tuple[str, ...] | None = None
     """Configurations (patterns) whose present results are to be set aside; None where nothing is forced."""
     retry_failed: bool = False
+    """Whether failed runs are to be executed again."""
     assume_gone: bool = False
     """Whether jobs that SLURM does not answer for count as ended."""
     terms: Terms | None = None
@@ -140,7 +152,7 @@ class Plan:
 
     def _steps_of_traces(self) -> "dict[str, StepCounts]":
         """A trace speaks for every configuration with the decode settings of the one that it is given for."""
-        from unmask.analysis.ceilings import StepCounts
+        from unmask.analysis.step_counts import StepCounts
         from unmask.policies.calibration import recorded_steps
 
         recipe = self.opened.recipe
