@@ -15,6 +15,8 @@ from unmask.cli.group import VERBS, app
 
 ENDLESS = {"watch", "open_it"}
 """Options that do not end, or open a window."""
+SERVES = {"play"}
+"""Verbs that do not end; what they take from outside is tested in tests/play."""
 HEAVY = {"demo": 1, "eval": 1, "prepare": 1, "run": 3, "run-one": 2, "conformance": 2, "doctor": 1}
 """How often verbs are drawn that load benchmarks or start processes; the others ten times."""
 USUAL = 10
@@ -89,7 +91,7 @@ def _digits(number: Any) -> str:
 @st.composite
 def commands(draw: st.DrawFn) -> Case:
     """Any verb with any of its options, one or some of them bad."""
-    verbs = [verb for verb in commands_by_verb() for _ in range(HEAVY.get(verb, USUAL))]
+    verbs = [verb for verb in commands_by_verb() if verb not in SERVES for _ in range(HEAVY.get(verb, USUAL))]
     verb = draw(st.sampled_from(verbs))
     parameters = [each for each in commands_by_verb()[verb].params if each.name not in ENDLESS]
     present = [each for each in parameters if draw(st.integers(0, 9)) < (9 if each.required else 3)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unmask.cost import Ledger, Sharing
+from unmask.cost import Ledger, Sharing, Work
 from unmask.engine.step_plan import Kind, StepPlan
 
 
@@ -29,6 +29,8 @@ class StepEvent:
     """The positions that such a forward feeds where the plan leaves none out."""
     block: int = 0
     """Where the block begins: the offsets of a plan count from there."""
+    work: Work | None = None
+    """What the forward cost, as the ledger has it; with guidance the ledger has it twice."""
 
     @property
     def columns(self) -> tuple[int, ...]:
