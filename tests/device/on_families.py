@@ -115,7 +115,7 @@ def test_forwards_of_every_family_stay_within_their_budget(
     watch = sys.modules["device.pretended"].WATCH
     settings = SETTINGS[name] | {"max_new_tokens": 40, "stop_tokens": ()}
     guided = 1 + bool(settings.get("guidance"))
-    before, live, growth = None, [], []
+    before, live = None, []
     for event in engines(name, device).stream(PROMPTS[:1], settings):
         if isinstance(event, StepEvent):
             if before is not None and event.kind is not Kind.PREFILL:
@@ -130,5 +130,4 @@ def test_forwards_of_every_family_stay_within_their_budget(
             live.append(watch.live_bytes())
             before = watch.counts()
     first = len(live) // 2
-    growth = [bytes_ for bytes_ in live[first:] if bytes_ > max(live[:first])]
-    assert not growth, "buffers grow"
+    assert max(live[first:]) <= 1.01 * max(live[:first]), "buffers grow"
