@@ -367,21 +367,16 @@ def _beyond(
 
 def _predicted_gain(configuration: ConfigurationSpec, script: Script, shape: ModelShape, card: str) -> float:
     """The most that a policy gains on a card by prediction at batch 1, at equal steps."""
-    spec = policy_spec(configuration.policy)
-    lengths = [script, _with_long_prompt(script)] if script.family.canvas else [script]
-    gains = []
-    for each in (
-        lengths
-        if script.leftmost is not None
-        else [replace(one, leftmost=(always,)) for one in lengths for always in (True, False)]
-    ):
-        full, own = (
-            rehearse(make_policy(one, shape.layers), shape.layers, each) for one in (FullSpec(), spec)
-        )
-        gains.append(
-            predicted_seconds(full, shape, card_named(card)) / predicted_seconds(own, shape, card_named(card))
-        )
-    return max(gains)
+    spec, on = policy_spec(configuration.policy), card_named(card)
+    scripts = [script, _with_long_prompt(script)] if script.family.canvas else [script]
+    if script.leftmost is None:
+        scripts = [replace(each, leftmost=(always,)) for each in scripts for always in (True, False)]
+
+    def seconds(policy: AnyPolicySpec, assumed: Script) -> float:
+        ledger = rehearse(make_policy(policy, shape.layers), shape.layers, assumed)
+        return predicted_seconds(ledger, shape, on)
+
+    return max(seconds(FullSpec(), each) / seconds(spec, each) for each in scripts)
 
 
 def _samples(

@@ -37,9 +37,9 @@ def predicted_speed(
     where: dict[BoundBy, float] = {}
     for each in scripts:
         for work, count in rehearse(policy, shape.layers, each).entries.items():
-            found = predict(load_of(work, shape, batch), card)
-            seconds += count * found.seconds
-            limit += count * found.limit_seconds
-            where[found.bound_by] = where.get(found.bound_by, 0.0) + count * found.seconds
+            expected = predict(load_of(work, shape, batch), card)
+            seconds += count * expected.seconds
+            limit += count * expected.limit_seconds
+            where[expected.bound_by] = where.get(expected.bound_by, 0.0) + count * expected.seconds
     tokens = batch * script.new_tokens * len(scripts)
     return Speed(tokens / seconds, limit / seconds, max(where, key=lambda name: where[name]))
