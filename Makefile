@@ -6,12 +6,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALLED := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all test-gpu lint system-deps fuzz bench bench-all torture clean help
+.PHONY: demo test test-all test-gpu lint docs system-deps fuzz bench bench-all torture clean help
 
 help:
 	@echo "make demo         install, then run the demo: a sweep on the embedded model, its verdict and report"
 	@echo "make test         install, then style, types, import contracts and all fast tests"
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
+	@echo "make docs         install, then write the documentation as a site into build/site; it needs no network"
 	@echo "make test-gpu     the tests of the engine on a CUDA device, where there is one"
 	@echo "make fuzz         install, then 10,000 generated bad inputs to every command and file (an hour and more)"
 	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
@@ -23,11 +24,15 @@ help:
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install torch -c constraints.txt
-	$(PIP) install -e ".[dev,eval,plot,slurm]" -c constraints.txt
+	$(PIP) install -e ".[dev,docs,eval,plot,slurm]" -c constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)
 	@$(BIN)/unmask demo
+
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
+	@echo "build/site/index.html is written."
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,16 +1,25 @@
 """Settings of every test: one thread, so that rounding does not depend on the machine's cores, and random examples
-whose seed is made of the commit: each commit tries new ones, and a failure is there again on the same commit."""
+whose seed is made of the commit: each commit tries new ones, and a failure is there again on the same commit. Beside
+them a browser to look at pages with."""
 
 import os
 import subprocess
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from hypothesis import settings
 
 import unmask
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = Path("/usr/bin/chromium")
+REQUIRED = "UNMASK_REQUIRE_CHROMIUM"
 
 torch.set_num_threads(1)
 if os.environ.get("UNMASK_TEST_DEVICE") == "pretended":
@@ -40,3 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Name the seed, so that a failure can be repeated on another commit."""
     return f"examples drawn with --hypothesis-seed={config.option.hypothesis_seed}"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Chromium of the system, if it is there."""
+    required = bool(os.environ.get(REQUIRED))
+    if not CHROMIUM.exists():
+        message = f"{CHROMIUM} is not installed (Debian package chromium)"
+        pytest.fail(message) if required else pytest.skip(message)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        message = "playwright is not installed (pip install -e .[dev])"
+        pytest.fail(message) if required else pytest.skip(message)
+    with sync_playwright() as playwright:
+        # Containers have no user namespaces, so the browser's own sandbox cannot start there.
+        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield found
+        found.close()

@@ -85,15 +85,18 @@ def test_an_embedding_that_is_no_number(tmp_path: Path) -> None:
     assert "from the embedding on" in error_of(engine, 5)
 
 
+def overflow_of_token_7(weights: dict[str, Tensor]) -> None:
+    """Its row is the same in every channel, which one unit of layer 2's MLP answers with more than fp16 holds."""
+    weights["model.embed_tokens.weight"][7] = 60000.0
+    for name in mlp_names(2, "gate", "up"):
+        weights[name][0] = 1.0
+    weights["model.layers.2.mlp.down_proj.weight"][0, 0] = 100.0
+
+
 def test_one_prompt_token_of_the_first_block_overflows(tmp_path: Path) -> None:
     """Only this token's row overflows, long before the block that is decoded."""
-
-    def plant(weights: dict[str, Tensor]) -> None:
-        weights["model.embed_tokens.weight"][7] = 60000.0
-        weights["model.layers.2.mlp.down_proj.weight"] *= 8000.0
-
     write_small(tmp_path, num_hidden_layers=LAYERS)
-    engine = load_engine(change_weights(tmp_path, plant), torch.float16)
+    engine = load_engine(change_weights(tmp_path, overflow_of_token_7), torch.float16)
     settings = {"max_new_tokens": 40, "stop_tokens": ()}
     clean = [20 + place % 30 for place in range(70)]
     assert len(engine.generate([clean], settings)[0].ids) == 40, "other tokens must not overflow"
@@ -102,12 +105,8 @@ def test_one_prompt_token_of_the_first_block_overflows(tmp_path: Path) -> None:
 
 
 def test_the_row_at_fault_is_found_in_a_batch(tmp_path: Path) -> None:
-    def plant(weights: dict[str, Tensor]) -> None:
-        weights["model.embed_tokens.weight"][7] = 60000.0
-        weights["model.layers.2.mlp.down_proj.weight"] *= 8000.0
-
     write_small(tmp_path, num_hidden_layers=LAYERS)
-    engine = load_engine(change_weights(tmp_path, plant), torch.float16)
+    engine = load_engine(change_weights(tmp_path, overflow_of_token_7), torch.float16)
     rows = [[21] * 40, [22] * 3, [7, *[23] * 40], [24] * 64]
     with pytest.raises(UnmaskError, match="from the MLP of layer 2 on"):
         engine.generate(rows, {"max_new_tokens": 40, "stop_tokens": ()})

@@ -148,29 +148,32 @@ def _interrupts(case: Case) -> bool:
     return any(b"KeyboardInterrupt" in edit.content for edit in case.edits)
 
 
-Snapshot = dict[Path, tuple[int, int, int]]
+Snapshot = dict[str, tuple[int, int, int]]
 
 
 def _written(folder: Path) -> Snapshot:
     """Size and time of everything in a folder."""
-    found = {}
-    for file in folder.rglob("*"):
-        status = file.lstat()
-        found[file] = (status.st_size, status.st_mtime_ns, status.st_ino)
+    found: Snapshot = {}
+    folders = [str(folder)]
+    while folders:  # three times in every case, so not by way of pathlib
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                found[entry.path] = (status.st_size, status.st_mtime_ns, status.st_ino)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
     return found
 
 
 def _changed_wrongly(ran: Ran, folder: Path, before: Snapshot) -> list[str]:
     after, marks = _written(folder), set(before.values())
-    new = [
-        file for file, mark in after.items() if mark not in marks and file.is_file() and not file.is_symlink()
-    ]
-    wrong = [
-        f"left unfinished: {file.relative_to(folder)}" for file in after if UNFINISHED.fullmatch(file.name)
-    ]
-    wrong += [f"half written: {file.relative_to(folder)} ({why})" for file in new if (why := _broken(file))]
-    added = [file.relative_to(folder) for file in after if file not in before]
-    refused = [str(file) for file in added if ran.code == 2 and file.parts[0] != "results"]
+    new = [Path(name) for name, mark in after.items() if mark not in marks]
+    left = [name for name in after if UNFINISHED.fullmatch(os.path.basename(name))]  # noqa: PTH119 (thousands)
+    wrong = [f"left unfinished: {os.path.relpath(name, folder)}" for name in left]
+    files = [file for file in new if file.is_file() and not file.is_symlink()]
+    wrong += [f"half written: {file.relative_to(folder)} ({why})" for file in files if (why := _broken(file))]
+    added = [Path(name).relative_to(folder) for name in after.keys() - before.keys()]
+    refused = sorted(str(file) for file in added if ran.code == 2 and file.parts[0] != "results")
     return wrong + [f"refused, but wrote {', '.join(refused)}"] * bool(refused)
 
 
@@ -201,7 +204,7 @@ def _cpu_seconds() -> float:
 @contextmanager
 def _in_folder(folder: Path) -> Iterator[None]:
     """The case's folder is the working one, its variables are set, and what commands leave behind is put back."""
-    place, path = Path.cwd(), list(sys.path)
+    place, path, loaded = Path.cwd(), list(sys.path), set(sys.modules)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     sys.path.insert(0, str(folder))
     os.chdir(folder)
@@ -211,8 +214,9 @@ def _in_folder(folder: Path) -> Iterator[None]:
     finally:
         os.chdir(place)
         sys.path[:] = path
-        for name in [name for name, module in sys.modules.items() if _is_below(module, folder)]:
-            del sys.modules[name]
+        for name in sys.modules.keys() - loaded:
+            if _is_below(sys.modules[name], folder):
+                del sys.modules[name]
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -15,21 +15,25 @@ from unmask.cli.group import VERBS, app
 
 ENDLESS = {"watch", "open_it"}
 """Options that do not end, or open a window."""
-HEAVY = {"eval": 1, "prepare": 1, "run": 3, "run-one": 2, "conformance": 2, "doctor": 1}
+SERVES = {"play"}
+"""Verbs that do not end; what they take from outside is tested in tests/play."""
+HEAVY = {"demo": 1, "eval": 1, "prepare": 1, "run": 3, "run-one": 2, "conformance": 2, "doctor": 1}
 """How often verbs are drawn that load benchmarks or start processes; the others ten times."""
 USUAL = 10
+MODELS = ["families/autoregressive", "families/dream", "families/llada", "families/sdar"]
+FULL, TRIM = "unmask_arith-full-7223", "unmask_arith-trim-6e95"
 GOOD: dict[str, list[str]] = {
     "names": ["planted", "reference", "k1"],
     "experiments": ["planted", "reference", "invented"],
     "recipe": ["recipe", "recipe/recipe.toml"],
     "criteria": ["recipe"],
-    "run": ["unmask_arith-trim", "0", "unmask_arith"],
-    "runs": ["unmask_arith-trim"],
-    "first": ["unmask_arith-full"],
-    "second": ["unmask_arith-trim"],
+    "run": [TRIM, "0", "unmask_arith"],
+    "runs": [TRIM],
+    "first": [FULL],
+    "second": [TRIM],
     "folder": ["imported", "vectors", "results/runs", "out/new"],
-    "path": ["model", "embedded"],
-    "model": ["model", "embedded"],
+    "path": ["model", "embedded", *MODELS],
+    "model": ["model", "embedded", *MODELS],
     "output": ["out/x", "out/x.csv", "out/x.jsonl", "out/x.npz", "out/x.parquet"],
     "plot": ["out/x.png"],
     "store": ["results", "out/store"],
@@ -51,6 +55,7 @@ GOOD: dict[str, list[str]] = {
     "reason": ["It was wrong."],
     "data": ["out"],
     "lock": ["recipe/recipe.lock"],
+    "rule": ["entropy_bound:bound=0.3", "top_n:n=2", "share"],
 }
 SMALL = ["1", "2", "3", "0.5"]
 
@@ -86,7 +91,7 @@ def _digits(number: Any) -> str:
 @st.composite
 def commands(draw: st.DrawFn) -> Case:
     """Any verb with any of its options, one or some of them bad."""
-    verbs = [verb for verb in commands_by_verb() for _ in range(HEAVY.get(verb, USUAL))]
+    verbs = [verb for verb in commands_by_verb() if verb not in SERVES for _ in range(HEAVY.get(verb, USUAL))]
     verb = draw(st.sampled_from(verbs))
     parameters = [each for each in commands_by_verb()[verb].params if each.name not in ENDLESS]
     present = [each for each in parameters if draw(st.integers(0, 9)) < (9 if each.required else 3)]
@@ -110,6 +115,7 @@ ON_RECIPES = [
     ("plan", "recipe", "--json"),
     ("run", "recipe", "--dry-run"),
     ("check", "--foreign", "seed", "--criteria", "recipe"),
+    ("plan", "recipe", "--to-the-end"),
 ]
 
 
@@ -137,6 +143,15 @@ ON_MODELS = [
 ]
 
 
+ON_FAMILIES = [
+    ("info", "{model}"),
+    ("generate", "2+2=", "--model", "{model}", "--max-new-tokens", "8"),
+    ("generate", "2+2=", "--model", "{model}", "--max-new-tokens", "8", "--temperature", "1", "--seed", "3"),
+    ("generate", "--ids", "1,2", "--model", "{model}", "--max-new-tokens", "4", "--policy", "trim"),
+    ("ceiling", "trim", "--model", "{model}"),
+]
+
+
 def _spoils_of(
     world: Path, part: str, on: list[tuple[str, ...]], parts: tuple[str, ...]
 ) -> st.SearchStrategy[Case]:
@@ -153,9 +168,10 @@ def _spoils_of(
             path = draw(st.sampled_from([path for path in files if Path(path).name == name]))
             chosen.append(draw(edits(path, files[path])))
         spoiled_runs = [Path(edit.path).parts[2] for edit in chosen if edit.path.startswith("results/runs/")]
-        run = spoiled_runs[0] if spoiled_runs else "unmask_arith-trim"
-        words = draw(st.sampled_from(on))
-        return Case(tuple(word.replace("{run}", run) for word in words), tuple(chosen), parts)
+        run = spoiled_runs[0] if spoiled_runs else TRIM
+        named = {"{run}": run, "{model}": str(Path(chosen[0].path).parent)}
+        words = (named.get(word, word.replace("{run}", run)) for word in draw(st.sampled_from(on)))
+        return Case(tuple(words), tuple(chosen), parts)
 
     return spoils()
 
@@ -175,12 +191,16 @@ ON_STORES = [
     ("export", "planted", "--output", "out/tree"),
     ("plan", "recipe"),
     ("run", "recipe", "--dry-run", "--retry-failed"),
+    ("run", "recipe", "--dry-run", "--to-the-end"),
+    ("results", "planted"),
+    ("results", "reference", "--json"),
+    ("cancel", "reference"),
 ]
 
 
 ON_RUNS = [
     ("logs", "{run}"),
-    ("compare", "{run}", "unmask_arith-full"),
+    ("compare", "{run}", FULL),
     ("retract", "{run}", "--reason", "wrong"),
     ("retract", "{run}", "--undo"),
     ("rm", "{run}", "--yes"),
@@ -189,6 +209,17 @@ ON_RUNS = [
 ]
 OFTEN = {"result.json": 4, "experiment.json": 4, "run.json": 2, "samples.jsonl": 2, "records.json": 2}
 """Files that most commands read."""
+RULES: list[dict[str, Any]] = [
+    {"kind": "threshold", "threshold": 0.9, "steps": 4},
+    {"kind": "top_n", "n": 2, "score": "margin"},
+    {"kind": "sequential", "steps": 4},
+    {"kind": "entropy_bound", "bound": 0.35},
+    {"kind": "factor", "factor": 1.0},
+    {"kind": "random", "n": 2},
+    {"kind": "share", "steps": 4, "eps": 0.001, "score": "entropy", "temperature": 0.5},
+    {"kind": "origin", "steps": 4, "eps": 0.001},
+    {"kind": "overdue", "steps": 4, "threshold": 0.9},
+]
 
 
 IMPORTED = "imported/gsm8k/k1/summary.json"
@@ -230,7 +261,10 @@ TABLES = {
         {"kind": "trim", "keep": 0.25},
         *[each["policy"] for each in RECIPE["configurations"] if "policy" in each],
     ],
-    "small/decode.toml": [RECIPE["decode"] | {"max_new_tokens": 8}],
+    "small/decode.toml": [
+        RECIPE["decode"] | {"max_new_tokens": 8},
+        *[{"max_new_tokens": 8, "rule": rule} for rule in RULES],
+    ],
 }
 
 
@@ -313,7 +347,8 @@ KINDS = {
     "locks": Kind(
         lambda world: _spoils_of(world, "recipe/recipe.lock", ON_RECIPES[:3], ("recipe", "results")), 400
     ),
-    "checkpoints": Kind(lambda world: _spoils_of(world, "model", ON_MODELS, ("model",)), 1_400),
+    "checkpoints": Kind(lambda world: _spoils_of(world, "model", ON_MODELS, ("model",)), 1_000),
+    "families": Kind(lambda world: _spoils_of(world, "families", ON_FAMILIES, ("families",)), 400),
     "stores": Kind(
         lambda world: _spoils_of(world, "results", [*ON_RUNS, *ON_STORES], ("recipe", "results")),
         2_000,
@@ -327,4 +362,7 @@ KINDS = {
 def good() -> list[Case]:
     """The commands above where nothing is spoiled; all of them must work."""
     on_files = [words for several in ON_FILES.values() for words in several]
-    return [Case(words) for words in (*ON_RECIPES, *ON_MODELS, *ON_STORES, *on_files)]
+    families = [
+        tuple(word.replace("{model}", model) for word in words) for words in ON_FAMILIES for model in MODELS
+    ]
+    return [Case(words) for words in (*ON_RECIPES, *ON_MODELS, *families, *ON_STORES, *on_files)]

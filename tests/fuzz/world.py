@@ -18,18 +18,16 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS / "cli")]
 
 from cli_cases import RECIPE as MODEL  # noqa: E402
-from cli_cases import TEMPLATE, write_tokenizer  # noqa: E402
-from planted import plant, plant_stopped, runs_of  # noqa: E402
+from cli_cases import TEMPLATE, VOCABULARY, write_tokenizer  # noqa: E402
+from planted_store import keep_alive, write_store  # noqa: E402
 
-from checkpoints import GOLDEN  # noqa: E402
+from checkpoints import GOLDEN, OF_FAMILY, small_recipe  # noqa: E402
 from recipe_cases import lock_for  # noqa: E402
 from unmask.evaluation.catalogue import metric_of  # noqa: E402
 from unmask.model.synthetic import write_checkpoint  # noqa: E402
 from unmask.spec.lock import as_text  # noqa: E402
 from unmask.spec.recipe import read_recipe  # noqa: E402
-from unmask.spec.sweep import sweep_of  # noqa: E402
 from unmask.store import Store  # noqa: E402
-from unmask.store.experiments import Member, write_experiment  # noqa: E402
 from unmask.store.foreign import import_tree  # noqa: E402
 
 RECIPE: dict[str, Any] = {
@@ -44,6 +42,11 @@ RECIPE: dict[str, Any] = {
         "cache": "dual",
         "temperature": 0.5,
         "top_p": 0.9,
+        "refresh_every": 3,
+        "top_k": 50,
+        "guidance": 0.0,
+        "end_of_text": "last",
+        "draws": 2,
         "seed": 1,
         "stop_tokens": [2],
         "stop_strings": ["x"],
@@ -120,6 +123,7 @@ RECIPE: dict[str, Any] = {
         "confirm": {"gain": 1.2, "drop": 0.05},
         "reject": {"speedup": 1.0, "drop": 0.3},
     },
+    "until_decided": {"rows": 2, "seed": 0},
     "resources": {
         "gpus": 1,
         "gpu_type": "a100",
@@ -162,7 +166,7 @@ SUMMARY: dict[str, Any] = {
     "model_args": {"model_path": "a/model", "reuse_k": 1, "layer_subset": "first"},
     "eval_params": {"num_fewshot": 0, "batch_size": "1", "limit": None},
 }
-PARTS = ("model", "recipe", "results", "imported", "vectors", "small")
+PARTS = ("model", "families", "recipe", "results", "imported", "vectors", "small")
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,8 @@ def build(world: Path) -> None:
     (world / "model" / "generation_config.json").write_text(json.dumps({"eos_token_id": [256]}))
     _write_small(world / "small")
     _write_recipe(world / "recipe")
-    _write_store(Store(world / "results"), world / "recipe")
+    _write_families(world / "families")
+    write_store(Store(world / "results"), world / "recipe")
     for configuration in ("k1", "k2"):
         place = world / "imported" / "gsm8k" / configuration
         place.mkdir(parents=True)
@@ -195,6 +200,21 @@ def build(world: Path) -> None:
     import_tree(world / "imported", Store(world / "results"), "seed", metric_of)
     (world / "vectors").mkdir()
     shutil.copy(GOLDEN / "single_len20.json", world / "vectors")
+
+
+def _write_families(folder: Path) -> None:
+    """A checkpoint of every other family."""
+    for family, changes in OF_FAMILY.items():
+        if family == "fast_dllm_v2":
+            continue
+        ids = {"vocab_size": VOCABULARY, "mask_token_id": VOCABULARY - 1, "eos_token_id": VOCABULARY - 2}
+        if "embedding_size" in changes:
+            ids["embedding_size"] = VOCABULARY
+        changes = {**changes, **ids} | (
+            {} if changes.get("mask_token_id", 0) is not None else {"mask_token_id": None}
+        )
+        write_checkpoint(small_recipe(**changes), folder / family)
+        write_tokenizer(folder / family)
 
 
 def _write_small(folder: Path) -> None:
@@ -229,38 +249,12 @@ def _write_recipe(folder: Path) -> None:
     (folder / "recipe.lock").write_text(as_text(lock_for(read_recipe(folder))))
 
 
-def _write_store(store: Store, recipe: Path) -> None:
-    """The store that the expected texts are made of, and beside it runs in every state."""
-    shutil.copytree(TESTS / "reference" / "store", store.root)
-    done = plant(store, recipe, "k1_first_0.5", "k2_first_0.5", "t0.7", "timing")
-    planned = runs_of(recipe)
-    done[1].retract("the GPU was shared")
-    plant_stopped(store.run(planned["k1_last_0.5"].identity), "one line\n")
-    failed = store.run(planned["k2_last_0.5"].identity)
-    failed.new_attempt().fail("The disk is full.")
-    spec, text = read_recipe(recipe), (recipe / "recipe.toml").read_text()
-    members = [
-        Member(
-            configuration=run.configuration,
-            task=run.task,
-            limit=run.limit,
-            id=store.find(run.identity).id,
-            folder=store.find(run.identity).name,
-            kind=run.kind,
-        )
-        for run in sweep_of(spec, lock_for(spec))
-    ]
-    write_experiment(store, "planted", recipe / "recipe.toml", text, members, spec.control)
-    jobs = store.root / "experiments" / "planted" / "jobs"
-    jobs.mkdir()
-    (jobs / "000001-0a1b2c3d.jsonl").write_text(json.dumps({"job": "12_3", "run": failed.id}) + "\n")
-
-
 def place_case(case: Case, world: Path, folder: Path) -> None:
     """A copy of the world for one case, with its edits."""
     for name in case.parts:
         shutil.copytree(world / name, folder / name, copy_function=os.link)
     (folder / "out").mkdir()
+    keep_alive(folder / "results")
     for edit in case.edits:
         _apply(edit, folder / edit.path)
 

@@ -14,7 +14,8 @@ from invented_store import write_store
 
 from unmask.report.document import Document
 from unmask.report.gather import gather
-from unmask.report.page import as_page, embedded
+from unmask.report.inline import embedded
+from unmask.report.page import as_page
 from unmask.report.samples import BUDGET, flips_of
 from unmask.store import Store
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_a_row_says_how_programs_ran(store: Store, tmp_path: Path, sandbox: str)
     parquet = pytest.importorskip("pyarrow.parquet")
     to_parquet(labelled, tmp_path / "table.parquet")
     assert parquet.read_table(tmp_path / "table.parquet").column("sandbox").to_pylist() == [sandbox]
+
+
+def test_tables_of_a_store_that_came_with_a_secret_hold_none(
+    labelled: list[Labelled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setenv("HF_TOKEN", "a plain word as token")
+    foreign = [replace(each, experiment="by a plain word as token") for each in labelled]
+    to_csv(foreign, tmp_path / "table.csv")
+    to_parquet(foreign, tmp_path / "table.parquet")
+    assert "plain word" not in (tmp_path / "table.csv").read_text()
+    names = parquet.read_table(tmp_path / "table.parquet").column("experiment").to_pylist()
+    assert set(names) == {"by (hidden)"}
 
 
 def test_csv_holds_every_digit(labelled: list[Labelled], tmp_path: Path) -> None:

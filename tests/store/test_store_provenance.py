@@ -1,9 +1,11 @@
 """Provenance: which code and which machine, and no secret."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unmask.cli.run_one import run_one
-from unmask.store import Store
+from unmask.store import Store, redaction
 from unmask.store.computation import Computation
 from unmask.store.environment import computation, environment, git_state, gpus, loaded_code
 from unmask.store.redaction import HIDDEN, redacted, redacted_arguments
@@ -70,6 +72,50 @@ def test_arguments_lose_their_secrets_and_nothing_else(given: list[str], kept: l
 )
 def test_a_token_disappears_from_any_text(token: str, before: str, after: str) -> None:
     assert token not in redacted(f"{before} hf_{token} {after}") or token in before + after
+
+
+@pytest.mark.parametrize("spell", [str, repr, ascii, json.dumps, lambda value: repr(value.encode())])
+@pytest.mark.parametrize("nest", [str, repr, json.dumps])
+def test_a_value_is_found_however_a_traceback_spells_it(
+    spell: Callable[[str], str], nest: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = 'it\'s "quoted", cut\\by\ttabs and ümlauts'
+    monkeypatch.setenv("DB_PASSWORD", value)
+    text = nest(f"environ({{'A': 'b', 'DB_PASSWORD': {spell(value)}}})")
+    clean = redacted(text)
+    assert HIDDEN in clean
+    assert not any(word in clean for word in ("quoted", "cut", "tabs", "mlauts"))
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("{'my_secret': b'abc-123'}", f"{{'my_secret': b'{HIDDEN}'}}"),
+        ("STORAGE_KEY = abc-123", f"STORAGE_KEY = {HIDDEN}"),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", f"Authorization: Basic {HIDDEN}"),
+        ("postgres://me:wo@rd@host/db", f"postgres://{HIDDEN}@host/db"),
+        ("id eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijk", f"id {HIDDEN}"),
+        ("sorted(rows, key = size)", "sorted(rows, key = size)"),
+        ("token = next(tokens)", "token = next(tokens)"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("a basic question", "a basic question"),
+    ],
+)
+def test_what_is_hidden_in_a_text(text: str, clean: str) -> None:
+    assert redacted(text) == clean
+
+
+def test_a_secret_is_found_wherever_a_line_without_end_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "plain-words-for-the-hub"
+    monkeypatch.setenv("HF_TOKEN", secret)
+    for shift in (1, 11, len(secret) - 1):
+        line = "." * shift + "".join(f"{letter * (2 * 65536 - len(secret))}{secret}" for letter in "ab")
+        (tmp_path / "line").write_text(line)
+        with (tmp_path / "line").open("rb") as source, (tmp_path / "clean").open("wb") as target:
+            redaction._copy(source.fileno(), target.fileno())
+        assert (tmp_path / "clean").read_text() == line.replace(secret, HIDDEN)
 
 
 # Git.

@@ -1,7 +1,6 @@
 """The structs of a run's files hold everything that was ever written into them, to the byte."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,16 +113,3 @@ def test_a_file_that_does_not_fit_is_one_sentence(store: Store, change: dict[str
         run.result()
     assert str(run.folder / "result.json") in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_the_page_of_fields_is_up_to_date_and_explains_each() -> None:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        from generate_result import page
-    finally:
-        sys.path.remove(str(ROOT / "docs"))
-    text = page()
-    assert (ROOT / "docs" / "result.md").read_text(encoding="utf-8") == text, (
-        "run `python docs/generate_result.py`"
-    )
-    assert [line for line in text.splitlines() if line.endswith("|  |")] == []

@@ -48,7 +48,9 @@ class Ledger:
     """All work of one request."""
 
     layers: int
+    """Layers of the model."""
     entries: Counter[Work] = field(default_factory=Counter)
+    """Each kind of forward, and how often it was taken."""
 
     def add(self, work: Work) -> None:
         """Count one forward."""

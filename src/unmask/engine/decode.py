@@ -233,7 +233,7 @@ class Decoder:
             return
         step = sum(sequence.ledger.entries.values())
         fed, start = sequence.positions(kind), sequence.start
-        count_work(piece, self.layers)
+        work = count_work(piece, self.layers)
         remember(piece)
         sequence.fed(kind, keys_written(piece))
         if kind is Kind.PREFILL:
@@ -242,7 +242,9 @@ class Decoder:
         for fork in forks:
             self._give_slot(fork, sequence)
         positions, tokens, confidences = zip(*writes, strict=True) if writes else ((), (), ())
-        yield StepEvent(sequence.index, kind, piece.plan, step, positions, tokens, confidences, fed, start)
+        yield StepEvent(
+            sequence.index, kind, piece.plan, step, positions, tokens, confidences, fed, start, work
+        )
 
     def _give_slot(self, fork: SequenceState, origin: SequenceState) -> None:
         """Let a fork go on in a slot that holds what its origin's slot holds."""

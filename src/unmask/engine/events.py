@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unmask.cost import Ledger, Sharing
+from unmask.cost import Ledger, Sharing, Work
 from unmask.engine.step_plan import Kind, StepPlan
 
 
@@ -12,17 +12,25 @@ class StepEvent:
     """One forward of one request and the positions it made known (they count from the prompt's start)."""
 
     request: int
+    """Number of the request among those given."""
     kind: Kind
+    """The kind of forward."""
     plan: StepPlan
+    """What the forward did in each layer."""
     step: int
     """Forwards that this request has seen before."""
     positions: tuple[int, ...]
+    """Positions that became known."""
     tokens: tuple[int, ...]
+    """Their tokens."""
     confidences: tuple[float, ...]
+    """The confidences of these tokens."""
     fed: range = range(0)
     """The positions that such a forward feeds where the plan leaves none out."""
     block: int = 0
     """Where the block begins: the offsets of a plan count from there."""
+    work: Work | None = None
+    """What the forward cost, as the ledger has it; with guidance the ledger has it twice."""
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -53,7 +61,9 @@ class Finished:
     """A request has its whole answer."""
 
     request: int
+    """Number of the request among those given."""
     generation: Generation
+    """Its answer."""
 
 
 def collect(events: Iterable[StepEvent | Finished]) -> list[Generation]:

@@ -39,7 +39,7 @@ class FeatureStore:
 
     def remember(self, name: Hashable, places: Places, rows_TD: Tensor) -> None:
         """Overwrite the rows at `places`."""
-        buffer = self._buffer(name)
+        buffer = self._buffer(name, rows_TD.dtype)
         if isinstance(places, slice):
             buffer[places] = rows_TD
         else:
@@ -47,7 +47,7 @@ class FeatureStore:
 
     def recall(self, name: Hashable, places: Places) -> Tensor:
         """The rows at `places` as last remembered; a view or a copy, not to be written to."""
-        return self._buffer(name)[places]
+        return self._buffer(name, self._transformer.stream_dtype)[places]
 
     def copy_slot(self, source: int, target: int) -> None:
         """Give one slot the rows of another."""
@@ -55,8 +55,9 @@ class FeatureStore:
         for buffer in self._buffers.values():
             buffer[target * size : (target + 1) * size] = buffer[source * size : (source + 1) * size]
 
-    def _buffer(self, name: Hashable) -> Tensor:
+    def _buffer(self, name: Hashable, dtype: torch.dtype) -> Tensor:
+        """The buffer of a name; states and changes of the stream have another dtype than what a branch computed."""
         if name not in self._buffers:
-            width, model = self._transformer.config.hidden_size, self._transformer
-            self._buffers[name] = torch.zeros(self._rows, width, device=model.device, dtype=model.dtype)
+            width, device = self._transformer.config.hidden_size, self._transformer.device
+            self._buffers[name] = torch.zeros(self._rows, width, device=device, dtype=dtype)
         return self._buffers[name]

@@ -25,6 +25,7 @@ class Request:
     """A prompt with settings of its own."""
 
     prompt: str | Sequence[int] | Sequence[Message]
+    """Text, token ids, or chat messages."""
     max_new_tokens: int | None = None
     """None takes the decode settings'."""
     repeat: int = 0

@@ -123,10 +123,12 @@ def work_of(piece: Piece, layers: int) -> Work:
     )
 
 
-def count_work(piece: Piece, layers: int) -> None:
+def count_work(piece: Piece, layers: int) -> Work:
     """Add a forward to the sequence's ledger: once for each of its slots, since guidance takes every step twice."""
+    work = work_of(piece, layers)
     for _ in range(piece.sequence.settings.slots):
-        piece.sequence.ledger.add(work_of(piece, layers))
+        piece.sequence.ledger.add(work)
+    return work
 
 
 def prompt_work(positions: range, block_size: int, reads: int = 0) -> Work:

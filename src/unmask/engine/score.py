@@ -34,7 +34,9 @@ class ScoreRequest:
     """How likely is `target` after `prefix`? Both are token ids and not empty."""
 
     prefix: Sequence[int]
+    """Token ids in front of the target."""
     target: Sequence[int]
+    """Token ids to be scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Score:
     """The answer to one request."""
 
     logprob: float
+    """Log likelihood of the target."""
     is_greedy: bool
     """Whether the estimator's own sampler, taking the most likely token each time, would write the target."""
     group: int
@@ -55,6 +58,7 @@ class Scores:
     """The answers in the order of the requests, and the work they took."""
 
     scores: list[Score]
+    """One score for each request, in their order."""
     ledgers: list[Ledger]
     """One for each group."""
     sharing: list[Sharing]

@@ -10,7 +10,7 @@ the question, so it stays.
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -123,10 +123,13 @@ def record_decoding(
     """Decode one prompt and describe every step; positions count from the prompt's start."""
     spec = decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode, "Decode settings")
     spec = engine.config.decoded(spec)
-    steps = _Steps(len(prompt))
     events = list(engine.stream([Request(list(prompt))], spec, policy, batch_size=1))
     (answer,) = collect(events)
-    texts = _texts(engine, answer.ids)
+    texts = texts_of(engine, answer.ids)
+
+    def text_at(position: int, token: int) -> str:
+        return texts.get(position - len(prompt)) or text_of_one(engine, token)
+
     return {
         **({"end": len(prompt) + spec.max_new_tokens} if spec.block_size is None else {}),
         "prompt_tokens": len(prompt),
@@ -137,43 +140,31 @@ def record_decoding(
         "tokens": len(answer.ids),
         "finish": answer.finish_reason,
         "text": answer.text,
-        "steps": [steps.step(event, texts, engine) for event in events if isinstance(event, StepEvent)],
+        "steps": [step_as_data(event, text_at) for event in events if isinstance(event, StepEvent)],
     }
 
 
-class _Steps:
-    """Describes the steps of one request."""
-
-    def __init__(self, prompt: int) -> None:
-        self.prompt = prompt
-
-    def step(self, event: StepEvent, texts: Mapping[int, str], engine: Engine) -> dict[str, Any]:
-        """One step as plain data; what nothing special happened to is left out."""
-        step: dict[str, Any] = {"kind": event.kind.value, "fed": [event.fed.start, event.fed.stop]}
-        plan = event.plan
-        if plan.ops:
-            # Replaying the output of some layers means that no layer is computed.
-            operations = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
-            step["ops"] = run_lengths("".join(LETTERS[op] for op in operations))
-            step["unit"] = plan.unit.value
-        if plan.rows is not None:
-            start = event.block
-            step["rows"] = [start + position for position in plan.rows.always]
-            if plan.rows.count:
-                step["among"] = [start + position for position in plan.rows.among]
-                step["count"] = plan.rows.count
-                step["probe"] = plan.rows.probe_layer
-        step["written"] = [
-            [
-                position,
-                texts[index] if (index := position - self.prompt) in texts else _single(engine, token),
-                round(confidence, DIGITS),
-            ]
-            for position, token, confidence in zip(
-                event.positions, event.tokens, event.confidences, strict=True
-            )
-        ]
-        return step
+def step_as_data(event: StepEvent, text_at: Callable[[int, int], str]) -> dict[str, Any]:
+    """One step as plain data, with the text of a token at a position; what nothing special happened to is left out."""
+    step: dict[str, Any] = {"kind": event.kind.value, "fed": [event.fed.start, event.fed.stop]}
+    plan = event.plan
+    if plan.ops:
+        # Replaying the output of some layers means that no layer is computed.
+        operations = [Op.REPLAY] * len(plan.ops) if plan.replays_everything else plan.ops
+        step["ops"] = run_lengths("".join(LETTERS[op] for op in operations))
+        step["unit"] = plan.unit.value
+    if plan.rows is not None:
+        start = event.block
+        step["rows"] = [start + position for position in plan.rows.always]
+        if plan.rows.count:
+            step["among"] = [start + position for position in plan.rows.among]
+            step["count"] = plan.rows.count
+            step["probe"] = plan.rows.probe_layer
+    step["written"] = [
+        [position, text_at(position, token), round(confidence, DIGITS)]
+        for position, token, confidence in zip(event.positions, event.tokens, event.confidences, strict=True)
+    ]
+    return step
 
 
 def run_lengths(letters: str) -> str:
@@ -181,7 +172,7 @@ def run_lengths(letters: str) -> str:
     return "".join(f"{letter}{len(list(same))}" for letter, same in groupby(letters))
 
 
-def _texts(engine: Engine, ids: Sequence[int]) -> dict[int, str]:
+def texts_of(engine: Engine, ids: Sequence[int]) -> dict[int, str]:
     """The text that each token adds to the answer; a letter made of several tokens is given to the last of them."""
     if not engine.has_tokenizer:
         return {}
@@ -199,7 +190,7 @@ def _pieces(engine: Engine, ids: Sequence[int]) -> Iterator[str]:
         before = now if whole else before
 
 
-def _single(engine: Engine, token: int) -> str:
+def text_of_one(engine: Engine, token: int) -> str:
     """The text of one token: beyond the answer's end, or where the token adds no text."""
     if token in engine.config.stop_tokens:
         return "⟨end⟩"

@@ -54,7 +54,9 @@ class PoolOpened:
     """Workers of this machine are about to start."""
 
     runs: int
+    """Runs to execute."""
     slots: tuple[str, ...]
+    """Names of the worker slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Waiting:
     """Runs in a queue are waited for."""
 
     runs: tuple[SweepRun, ...]
+    """The runs that wait."""
 
 
 SweepEvent = Message | PoolOpened | Started | Ended | Skipped | Tick | Waiting
@@ -73,7 +76,9 @@ class SweepOutcome:
     """What a sweep has come to."""
 
     experiment: str
+    """The name of the experiment."""
     store: Store
+    """Where results are."""
     runs: tuple[SweepRun, ...]
     """All runs that were asked for, as they stand at the end."""
     started: tuple[str, ...]
@@ -81,6 +86,7 @@ class SweepOutcome:
     records: dict[str, IndexRecord]
     """Extracts of all results in the store, by the name of the run's folder."""
     forecast: "Forecast | None"
+    """What was expected to take how long, where it was known."""
     submitted: bool = False
     """Whether the runs were handed to SLURM, where they may still wait."""
     worker_seconds: dict[str, float] = field(default_factory=dict)

@@ -48,9 +48,13 @@ class Checked:
     """What was checked and what the guards found."""
 
     experiments: tuple[str, ...]
+    """Names of the experiments looked at."""
     imports: tuple[str, ...]
+    """Names of the imports looked at."""
     results: int
+    """Results looked at."""
     findings: tuple[Finding, ...]
+    """What the guards found, the worst first."""
 
     @property
     def invalid(self) -> list[Finding]:
@@ -146,6 +150,7 @@ class ComparedRuns:
     """Two runs side by side."""
 
     comparison: Comparison
+    """Difference, interval and p-value."""
     folders: tuple[str, str]
     """The names of their folders."""
     retractions: tuple[str, ...]
@@ -209,7 +214,9 @@ class WrittenReport:
     """The files of a report and its verdicts."""
 
     markdown: Path
+    """The path of results.md."""
     page: Path
+    """The path of report.html."""
     verdicts: tuple[Verdict, ...]
     """Of the experiments that have criteria."""
     lessons: tuple[tuple[str, ...], ...]
@@ -277,9 +284,11 @@ class Exported:
     """A table or a tree of summaries that was written."""
 
     path: Path
+    """Where it was written."""
     count: int
     """Rows of the table, or summaries of the tree."""
     is_tree: bool
+    """Whether it is a folder of summary.json files."""
 
 
 def export(*experiments: str, output: str | Path, store: StorePlace = None) -> Exported:

@@ -41,8 +41,11 @@ class SweepRun:
     """A planned run, its folder in the store, and where it stands."""
 
     planned: PlannedRun
+    """What it is: configuration, task, identity."""
     folder: RunFolder
+    """Where it is in the store."""
     state: State
+    """Whether it is done, missing, failed or something else."""
 
     @property
     def id(self) -> str:
@@ -79,14 +82,19 @@ class Plan:
     """The runs of a recipe and what is known of them before anything starts."""
 
     opened: OpenRecipe
+    """The recipe with its lock."""
     lock: Lock
+    """Hashes of what the recipe depends on."""
     store: Store
+    """Where results are."""
     runs: tuple[SweepRun, ...]
+    """All runs of the recipe."""
     to_do: tuple[SweepRun, ...]
     """Each run once, also where two configurations of the recipe are the same run."""
     force: tuple[str, ...] | None = None
     """Configurations (patterns) whose present results are to be set aside; None where nothing is forced."""
     retry_failed: bool = False
+    """Whether failed runs are to be executed again."""
     assume_gone: bool = False
     """Whether jobs that SLURM does not answer for count as ended."""
     terms: Terms | None = None

@@ -41,6 +41,7 @@ class Message:
     """A sentence for whoever watches."""
 
     text: str
+    """The sentence."""
 
 
 Notify = Callable[[Message], None]

@@ -51,8 +51,11 @@ class RunStatus:
     """A run of an experiment and where it stands."""
 
     member: Member
+    """The configuration and task of the run."""
     state: State
+    """Whether it is done, running, failed or something else."""
     metric: str | None = None
+    """The name of the headline metric."""
     value: float | None = None
     """Of its result, where it has one that was not retracted."""
 
@@ -62,7 +65,9 @@ class ExperimentStatus:
     """Where the runs of an experiment stand."""
 
     experiment: str
+    """Its name."""
     runs: tuple[RunStatus, ...]
+    """The runs that its recipe stands for."""
     superseded: int
     """Runs that an earlier text of the recipe described; they are kept."""
     changed: tuple[str, ...] = ()

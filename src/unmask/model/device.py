@@ -52,6 +52,14 @@ def choose_dtype(name: str | torch.dtype | None, device: torch.device) -> torch.
     return torch.float16 if device.type == "mps" else torch.float32
 
 
+def exact_sums() -> None:
+    """Let products of a GPU add up in fp32, whatever torch allows by itself (half precision and TF32 on the way)."""
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = matmul.allow_fp16_accumulation = False
+    matmul.allow_fp16_reduced_precision_reduction = matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
+
+
 def free_bytes(device: torch.device) -> int | None:
     """Memory that a new allocation may use; None where it cannot be known."""
     if device.type == "cuda":

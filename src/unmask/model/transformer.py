@@ -58,8 +58,13 @@ class Transformer:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The working dtype."""
+        """The working dtype: that of weights, products, keys and values."""
         return self.embedding_VD.dtype
+
+    @property
+    def stream_dtype(self) -> torch.dtype:
+        """The residual stream's: large activations of Qwen2.5 add up to more than fp16 can hold."""
+        return torch.float32
 
     def projections(self) -> Iterator[Projection]:
         """All products with a weight, the head last."""
@@ -75,7 +80,7 @@ class Transformer:
 
     def embed(self, tokens_T: Tensor) -> Tensor:
         """Look up the residual stream's first state."""
-        return F.embedding(tokens_T, self.embedding_VD)
+        return F.embedding(tokens_T, self.embedding_VD).to(self.stream_dtype)
 
     def attention(self, index: int, x_TD: Tensor, frame: Frame) -> Tensor:
         """Return the attention branch's change of the stream; writes the rows' keys and values."""
@@ -99,7 +104,7 @@ class Transformer:
 
     def _norm(self, x_TD: Tensor, weight_D: Tensor, frame: Frame) -> Tensor:
         """The norm; in fp32 on a CPU as a handful of cheap operations into buffers."""
-        if x_TD.dtype != torch.float32 or x_TD.device.type != "cpu":
+        if weight_D.dtype != torch.float32 or x_TD.device.type != "cpu":
             return self._rms_norm(x_TD, weight_D)
         scale_T1 = self._inverse_rms(x_TD, frame.length_T1)
         return torch.mul(x_TD, scale_T1, out=frame.normed_TD).mul_(weight_D)
@@ -121,5 +126,6 @@ class Transformer:
         return torch.addcmul(self._eps, out, out, value=1 / x.shape[-1], out=out).rsqrt_()
 
     def _rms_norm(self, x_TD: Tensor, weight_D: Tensor) -> Tensor:
+        """The norm in fp32, rounded to the working dtype as models were trained: before the weight."""
         scaled = F.rms_norm(x_TD.float(), (x_TD.shape[-1],), None, self.config.rms_norm_eps)
-        return scaled.to(x_TD.dtype) * weight_D
+        return scaled.to(weight_D.dtype) * weight_D

@@ -12,7 +12,7 @@ from torch import Tensor
 from unmask.errors import UnmaskError
 from unmask.model.checkpoint import Checkpoint, StoredTensor
 from unmask.model.config import ModelConfig
-from unmask.model.device import free_bytes, instruction_set
+from unmask.model.device import exact_sums, free_bytes, instruction_set
 from unmask.model.layouts import choose_layout
 from unmask.model.memory import packing_bytes, weight_bytes
 from unmask.model.network import Part
@@ -33,6 +33,7 @@ def load_transformer(
 ) -> Transformer:
     """Load all weights, or refuse beforehand when the device has too little memory."""
     refuse_if_too_large(checkpoint.config, device, dtype)
+    exact_sums()
     transformer = empty_transformer(checkpoint.config, device, dtype)
     _read_all(transformer, checkpoint, progress)
     for projection in transformer.projections():

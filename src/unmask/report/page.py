@@ -4,12 +4,7 @@ Everything that a model or a recipe wrote is text: templates escape it, and the 
 element it stands in. Scripts other than the one written here are refused by the page itself.
 """
 
-import base64
-import hashlib
-import json
 from collections.abc import Iterable
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup
@@ -28,6 +23,7 @@ from unmask.report.figures import (
     work_plot,
 )
 from unmask.report.heat_maps import heat_maps
+from unmask.report.inline import embedded, joined, script_hash
 from unmask.report.lessons import judged_task, lessons
 from unmask.report.sentences import guards_in_short, key_findings, leading, observations, status
 from unmask.report.stopped import STOPPED_NOTE, stopped_headings, stopped_rows
@@ -49,22 +45,17 @@ def as_page(document: Document) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(percent=in_percent, count=count, duration=duration, css_class=css_class)
-    script = _joined("js", SCRIPTS)
+    script = joined("unmask.report", "js", SCRIPTS)
     return environment.get_template("page.html").render(
         document=document,
         parts=[_part(part) for part in document.parts],
         across=across(document) if len(document.parts) > 1 else [],
         guards=guards_by_name(),
-        style=Markup(_joined("css", STYLES)),
+        style=Markup(joined("unmask.report", "css", STYLES)),
         script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        script_hash=script_hash(script),
         data=embedded({"flips": document.flips, "replays": document.recordings}),
     )
-
-
-def embedded(value: Any) -> Markup:
-    """JSON that may stand inside a script element: no `<` is left in it."""
-    return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def css_class(answer: str) -> str:
@@ -141,9 +132,3 @@ def _findings(part: ExperimentPart) -> list[tuple[str, list[Any]]]:
     for finding in observations(part):
         found.setdefault(finding.guard, []).append(finding)
     return list(found.items())
-
-
-@lru_cache
-def _joined(folder: str, names: tuple[str, ...]) -> str:
-    place = files("unmask.report") / "assets" / folder
-    return "\n".join((place / f"{name}.{folder}").read_text(encoding="utf-8").strip() for name in names)

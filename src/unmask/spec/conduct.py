@@ -24,8 +24,11 @@ class EvaluationSpec(Part, frozen=True, kw_only=True):
     """How tasks are put to the model, the same for all of them."""
 
     batch_size: Positive = 16
+    """Requests that decode together; answers do not depend on it."""
     chat: bool = False
+    """Whether prompts go through the checkpoint's chat template."""
     system_instruction: str | None = None
+    """Text in front of every prompt."""
     allow_code: bool = False
     """Whether tasks may run programs that the model writes, in bubblewrap."""
     allow_unsafe_code: bool = False
@@ -33,6 +36,7 @@ class EvaluationSpec(Part, frozen=True, kw_only=True):
     data: str | None = None
     """Folder with local data, relative to the recipe; None takes the hub."""
     device: str | None = None
+    """`cpu`, `cuda`, `cuda:1` or `mps`; None takes the best one present."""
 
     def __post_init__(self) -> None:
         """Refuse a device that no machine has."""
@@ -46,11 +50,15 @@ class TimingSpec(Part, frozen=True, kw_only=True):
     """A timing run: all configurations in turns over the same prompts in one process."""
 
     task: str
+    """The task whose prompts are timed."""
     name: str = "timing"
     """Tells several timing runs of one task apart."""
     prompts: Positive = 16
+    """Rows to time, of each subtask."""
     repeats: Positive = 5
+    """Rounds in which all configurations run; six give an interval of 95 %."""
     batch_size: Positive = 1
+    """Requests that decode together."""
     control: str | None = None
     """The configuration that speeds are compared with; None takes that of the criteria, or the first."""
     configurations: tuple[str, ...] = ("*",)

@@ -138,6 +138,7 @@ class LayerReuseSpec(PolicySpec, frozen=True, kw_only=True, tag="layer_reuse"):
     size: int | None = None
     """Layers of a named subset; None takes 12, or a third of the model where 12 do not fit."""
     unit: UnitName = "residual"
+    """What is put back."""
     on: tuple[StepName, ...] = ("sub",)
     """Kinds of denoising step that may reuse."""
     warmup: int = 1
@@ -283,7 +284,9 @@ class AdaptiveSpec(PolicySpec, frozen=True, kw_only=True, tag="adaptive"):
     """Layers whose input has hardly moved since they last ran are not run again."""
 
     unit: BranchName = "residual"
+    """What is put back."""
     on: tuple[StepName, ...] = ("sub", "block")
+    """Kinds of denoising step that may reuse."""
     max_drift: float = 0.1
     """Largest relative change of a layer's input, at the last step, that still allows reuse."""
     budget: float = 0.5
@@ -313,7 +316,9 @@ class CombineSpec(PolicySpec, frozen=True, kw_only=True, tag="combine"):
     """Rows chosen by one policy, layers by another, in one plan."""
 
     rows: TrimSpec
+    """Chooses the rows that are computed."""
     layers: LayerReuseSpec | AdaptiveSpec
+    """Chooses what the layers do for these rows."""
 
     def _behaviour(self, chosen: ChosenLayers) -> object:
         return self.rows.canonical(chosen), self.layers.canonical(chosen)
@@ -330,6 +335,7 @@ class CustomSpec(PolicySpec, frozen=True, kw_only=True, tag="custom"):
     """A policy of your own: `target` is `package.module:Class` or the name of an installed entry point."""
 
     target: str
+    """Where the class is."""
     options: dict[str, Any] = {}
     """Keyword arguments of the class."""
 

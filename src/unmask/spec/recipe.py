@@ -47,9 +47,11 @@ class ModelSpec(Part, frozen=True, kw_only=True):
     checkpoint: str
     """A folder (relative to the recipe), a hub id, or a name of EMBEDDED."""
     revision: str | None = None
+    """Branch, tag or commit of a hub id."""
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
     """None lets the worker choose what suits its device."""
     mask_token_id: TokenId | None = None
+    """The mask token, where the checkpoint names none."""
 
     @property
     def name(self) -> str:
@@ -68,10 +70,15 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     """One benchmark."""
 
     name: str
+    """As `unmask eval` knows it."""
     limit: Positive | None = None
+    """Rows to ask; None asks all of them."""
     num_fewshot: Count | None = None
+    """Examples in a prompt; None takes the task's own number."""
     estimator: EstimatorName = "chain"
+    """How given answers are scored."""
     order: OrderName = "confidence"
+    """In which order the estimator `chain` reveals positions."""
     metric: str | None = None
     """The number that stands for the task; None takes the usual one."""
 
@@ -84,10 +91,13 @@ class ConfigurationSpec(Part, frozen=True, kw_only=True):
     """One configuration: a policy, decode settings that differ from the recipe's, maybe a checkpoint of its own."""
 
     name: str
+    """What tables, options and other parts of the recipe call it."""
     model: ModelSpec | None = None
     """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
+    """What is reused."""
     decode: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Decode settings put over the recipe's."""
 
 
 class GridSpec(Part, frozen=True, kw_only=True):
@@ -100,7 +110,9 @@ class GridSpec(Part, frozen=True, kw_only=True):
     model: ModelSpec | None = None
     """None takes the recipe's."""
     policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"kind": "full"})
+    """What is reused; the axes fill in fields of it."""
     decode: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Decode settings put over the recipe's."""
 
 
 Gained = Literal["speed", "work", "tokens_a_forward"]
@@ -115,6 +127,7 @@ class Bounds(Part, frozen=True, kw_only=True):
     speedup: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """The same under its older name, where the criterion is about speed."""
     drop: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    """Accuracy that may be lost, as a share: 0.05 is five points."""
 
     @property
     def least_gain(self) -> float:
@@ -126,7 +139,9 @@ class SuccessSpec(Part, frozen=True, kw_only=True):
     """When the hypothesis is confirmed, and when it is rejected."""
 
     task: str
+    """The task by which the hypothesis is judged."""
     control: str
+    """The configuration that the others are compared with."""
     candidates: tuple[str, ...]
     """Patterns of names."""
     by: Gained = "speed"
@@ -178,20 +193,31 @@ class Recipe(Part, frozen=True, kw_only=True):
     """A sweep as its author wrote it."""
 
     name: str
+    """Of the experiment; it names folders."""
     hypothesis: str
+    """What is asked, in a sentence."""
     model: ModelSpec
+    """The checkpoint."""
     tasks: tuple[TaskSpec, ...]
+    """The benchmarks."""
     expected: str = ""
+    """What is expected, and how long it takes."""
     decode: dict[str, Any] = msgspec.field(default_factory=dict)
     """Fields of the decode settings; those that are given win over what a task asks for."""
     evaluation: EvaluationSpec = EvaluationSpec()
+    """How tasks are put to the model."""
     grid: tuple[GridSpec, ...] = ()
+    """Configurations multiplied out of axes."""
     configurations: tuple[ConfigurationSpec, ...] = ()
+    """Single configurations."""
     timing: tuple[TimingSpec, ...] = ()
+    """Timing runs, the only source of speeds."""
     success: SuccessSpec | None = None
+    """When the hypothesis is confirmed or rejected."""
     until_decided: UntilDecidedSpec | None = None
     """Where it is given, runs end as soon as the criterion of `success` is certain of them."""
     resources: ResourcesSpec = ResourcesSpec()
+    """Where runs run and what they may use."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""

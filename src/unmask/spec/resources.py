@@ -18,18 +18,27 @@ class ResourcesSpec(Part, frozen=True, kw_only=True):
     """Where runs run and what they may use; never part of a result's identity."""
 
     gpus: Count = 0
+    """GPUs of a job."""
     gpu_type: str | None = None
+    """The cluster's name of a GPU."""
     cpus: Positive = 2
+    """Processors of a job."""
     memory_gb: Positive = 8
+    """Memory of a job."""
     minutes: Annotated[int, msgspec.Meta(ge=1, le=525_600)] = 60
-    """At most a year."""
+    """Time limit of a job; at most a year."""
     parallel: Count = 0
     """Jobs of a sweep that may run at once on a cluster; 0 is no limit."""
     partition: str | None = None
+    """As sbatch takes it."""
     account: str | None = None
+    """As sbatch takes it."""
     qos: str | None = None
+    """As sbatch takes it."""
     exclude: str | None = None
+    """Nodes to avoid, as sbatch takes them."""
     requeue: bool = True
+    """Whether SLURM may put a job back into the queue after a time limit or a preemption."""
     setup: tuple[str, ...] = ()
     """Shell lines in front of the worker."""
     sbatch: dict[str, Any] = msgspec.field(default_factory=dict)

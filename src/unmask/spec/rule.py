@@ -70,6 +70,7 @@ class TopNSpec(_Paced, frozen=True, kw_only=True, tag="top_n"):
     """The best positions by a score, as many at every step."""
 
     score: ScoreName = "confidence"
+    """What positions are ranked by."""
 
 
 class SequentialSpec(_Paced, frozen=True, kw_only=True, tag="sequential"):
@@ -94,6 +95,7 @@ class FactorSpec(RuleSpec, frozen=True, kw_only=True, tag="factor"):
     """
 
     factor: float = 1.0
+    """Larger values write more positions a step."""
 
     def __post_init__(self) -> None:
         """Refuse values that mean nothing."""
@@ -124,6 +126,7 @@ class ShareSpec(_Falling, frozen=True, kw_only=True, tag="share"):
 
     later: ClassVar[tuple[str, ...]] = ("temperature",)
     score: ScoreName = "entropy"
+    """What positions are ranked by."""
     temperature: float = 0.0
     """Above 0 positions are drawn by lot, the better ones likelier (published as `alg_temp`)."""
 
@@ -155,6 +158,7 @@ class CustomRuleSpec(RuleSpec, frozen=True, kw_only=True, tag="custom"):
     """A rule of your own: `target` is `package.module:Class` or the name of an installed entry point."""
 
     target: str
+    """Where the class is."""
     options: dict[str, Any] = {}
     """Keyword arguments of the class."""
 

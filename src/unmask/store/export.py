@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from unmask.spec.sweep import task_label
 from unmask.store.files import make_folder, write_atomically
 from unmask.store.foreign import stderr_key
 from unmask.store.index import IndexedTiming, IndexRecord
+from unmask.store.redaction import redacted
 from unmask.store.result import AccuracyResult, Environment, Subtask
 from unmask.store.run_folder import RunFolder
 from unmask.store.store import Store
@@ -121,7 +123,11 @@ def to_parquet(labelled: Iterable[Labelled], path: Path) -> int:
         ) from None
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     schema = pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
-    rows = rows_of(labelled)
+    clean = cache(redacted)  # in a compressed file no writer would find a secret
+    rows = [
+        {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in rows_of(labelled)
+    ]
     sink = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink)
     _write(path, sink.getvalue())

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,7 +34,7 @@ _IN_TEXT = (
 )
 NAMED = re.compile(
     rf"(?<![A-Za-z0-9_\-])(?P<name>{_IN_TEXT})"
-    r"(?P<sign>\\?[\"']\s*:\s*\\?[\"']|=\\?[\"']?|\s+=\s+\\?[\"']"
+    r"(?P<sign>\\?[\"']\s*:\s*b?\\?[\"']|=\\?[\"']?|\s+=\s+\\?[\"']|(?<=[A-Z])\s+=\s+"
     # Behind a colon a word of prose may follow, as in `a token: set HF_TOKEN`; a secret is more than small letters.
     r"|:\s*\\?[\"']?(?!//)(?=[^\s\"'\\,;]*[^a-zA-Z\s\"'\\,;.`(]))"
     # A reference such as $HF_TOKEN or $(cat file) is no secret, and neither is what was hidden before.
@@ -41,8 +42,9 @@ NAMED = re.compile(
 )
 SHAPES = re.compile(
     r"\b(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA)[A-Za-z0-9_\-]{8,}"  # tokens that say whose they are
-    r"|(?<=://)[^/\s@\"'\\<>]+(?=@)"  # the user part of an address
-    r"|(?<=[Bb]earer )[^\s\"'\\,;]{6,}"
+    r"|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}(?:\.[A-Za-z0-9_\-]+)?|\bAIza[A-Za-z0-9_\-]{30,}"
+    r"|(?<=://)[^/\s\"'\\<>]+(?=@)"  # the user part of an address
+    r"|(?<=[Bb]earer )[^\s\"'\\,;]{6,}|(?<=uthorization: [Bb]asic )[^\s\"'\\,;]{6,}"
 )
 OPTION = re.compile(r"(?i)(?P<option>(?:^|\s)--?[\w\-]+\s+)(?P<value>[^\s\"'\\\-][^\s\"'\\]*)")
 
@@ -99,16 +101,28 @@ def public_environment(environment: Mapping[str, str], wanted: Iterable[str] = (
 
 
 def _values(environment: Mapping[str, str]) -> list[str]:
-    """Values of variables with a secret's name, as texts and JSON spell them, the longest first."""
+    """Values of variables with a secret's name, in every spelling, the longest first."""
     spellings: set[str] = set()
     for name, value in environment.items():
         if is_secret_name(name):
-            # A log is read line by line, and JSON escapes what is no plain letter.
+            # A log is read line by line.
             for part in (value, *value.splitlines()):
                 # Digits alone would break the numbers of a record.
                 if len(part) >= SHORTEST and re.search(r"[^\W\d]", part):
-                    spellings |= {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}
+                    spellings |= _spellings(part)
     return sorted(spellings, key=len, reverse=True)
+
+
+@cache
+def _spellings(value: str) -> frozenset[str]:
+    """A value as texts, JSON and Python's tracebacks spell it, and as they spell each other."""
+    once = {value, repr(os.fsencode(value))[2:-1]}
+    once |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    for spelled in (repr(value)[1:-1], ascii(value)[1:-1]):
+        # Which quotes are escaped depends on the rest of a longer text.
+        plain = spelled.replace("\\'", "'")
+        once |= {plain, plain.replace("'", "\\'")}
+    return frozenset(once | {how(spelled)[1:-1] for spelled in once for how in (json.dumps, repr, ascii)})
 
 
 def _without_value(match: "re.Match[str]") -> str:
@@ -142,13 +156,27 @@ def _copy(source: int = 0, target: int = 1, largest: int = 1 << 16) -> None:
     while data := os.read(source, largest):
         *lines, rest = re.split(rb"(?<=[\r\n])", rest + data)
         if len(rest) > largest:
-            lines, rest = [*lines, rest], b""
+            cut = _place_to_cut(rest, largest // 16)
+            lines, rest = [*lines, rest[:cut]], rest[cut:]
         _write(target, lines)
     _write(target, [rest])
 
 
+def _place_to_cut(line: bytes, kept: int) -> int:
+    """Where a line that does not end can be cut in two without cutting a secret, which then would not be known."""
+    whole = _clean(line)
+    for cut in range(len(line) - kept, len(line) // 2, -kept):
+        if _clean(line[:cut]) + _clean(line[cut:]) == whole:
+            return cut
+    return len(line)
+
+
+def _clean(line: bytes) -> bytes:
+    return redacted(line.decode(errors="replace")).encode()
+
+
 def _write(target: int, lines: Iterable[bytes]) -> None:
-    content = b"".join(redacted(line.decode(errors="replace")).encode() for line in lines)
+    content = b"".join(map(_clean, lines))
     with suppress(OSError):
         while content:
             content = content[os.write(target, content) :]

@@ -21,7 +21,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     if (event.key === "d") turn();
-    if (event.key === "/") { event.preventDefault(); byId("filter").focus(); }
+    if (event.key === "/" && byId("filter")) { event.preventDefault(); byId("filter").focus(); }
   });
   show();
 })();

@@ -20,7 +20,7 @@ const replayModel = {
     if (!panel.block_size) return [panel.prompt_tokens, panel.end];
     const step = panel.steps[Math.max(0, at - 1)];
     const size = panel.block_size;
-    const first = step.kind === "prefill" ? panel.prompt_tokens : step.fed[0];
+    const first = !step || step.kind === "prefill" ? panel.prompt_tokens : step.fed[0];
     const start = Math.floor(first / size) * size;
     return [start, start + size];
   },

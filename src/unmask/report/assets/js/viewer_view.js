@@ -7,7 +7,8 @@ const replayView = (() => {
     const box = element("div", { class: "canvas" });
     const known = replayModel.known(panel, at);
     const step = at ? panel.steps[at - 1] : null;
-    const last = Math.max(panel.prompt_tokens - 1, ...panel.steps.flatMap((one) => one.written.map(([column]) => column)));
+    // While an answer is decoded nobody knows where it ends.
+    const last = panel.finish === undefined ? panel.end - 1 : Math.max(panel.prompt_tokens - 1, ...panel.steps.flatMap((one) => one.written.map(([column]) => column)));
     const [, stop] = replayModel.block(panel, at);
     const ends = Math.min(last + 1, Math.max(stop, ...known.keys()) + 0);
     for (let column = panel.prompt_tokens; column < ends; column++) {
@@ -105,11 +106,13 @@ const replayView = (() => {
 
   function panelBox(panel, at) {
     const heading = element("h4", { text: panel.configuration });
-    const right = panel.correct === 1;
-    heading.append(element("span", { class: `outcome ${right ? "right" : "wrong"}`, text: right ? "right" : "wrong" }));
+    if (panel.correct !== undefined) {
+      const right = panel.correct === 1;
+      heading.append(element("span", { class: `outcome ${right ? "right" : "wrong"}`, text: right ? "right" : "wrong" }));
+    }
     const shown = Math.min(at, panel.steps.length);
     const box = element("div", { class: "panel" }, heading);
-    const note = panel.same ? "" : " This replay's answer differs from the recorded one.";
+    const note = panel.same !== false ? "" : " This replay's answer differs from the recorded one.";
     box.append(element("p", { class: "caption", text: replayModel.caption(panel, shown) + note }), canvas(panel, shown), map(panel, shown));
     return box;
   }
