@@ -93,7 +93,8 @@ def canvas(vocabulary: int) -> Recipe:
     """The recipe of the second model: the first one's weights learn to decode in LLaDA's manner.
 
     After a third of the steps nearly all that is wrong is arithmetic, so bare equations count double from then on, and
-    half of the states are those of sub-blocks of 8. There is no causal share: nothing is shifted.
+    half of the states are those of sub-blocks of 8. There is no causal share: nothing is shifted. No canvas is longer
+    than 320 positions, so the model has no more: longer ones are refused instead of answered badly.
     """
     first = Mixture(
         arith=0.62, choice=0.10, choice_text=0.07, instruction=0.05, equation_drill=0.10, option_drill=0.06
@@ -105,7 +106,7 @@ def canvas(vocabulary: int) -> Recipe:
     begin = BatchConfig(columns=3072, mixture=first, canvas=CanvasConfig())
     end = BatchConfig(columns=3072, mixture=then, canvas=eights)
     return Recipe(
-        network=NetworkConfig(vocabulary=vocabulary, layers=12),
+        network=NetworkConfig(vocabulary=vocabulary, layers=12, max_positions=320),
         manner=CANVAS,
         stages=(
             Stage(name="canvas", steps=850, batches=begin, warmup=20, start_scale=0.15, end_scale=0.15),
