@@ -3,8 +3,8 @@
     unmask run recipes/06_canvas_embedded
     python benchmarks/canvas_findings.py --write docs/findings.md src/unmask/assets/embedded_canvas/README.md
 
-Nothing is decoded here. Work is counted FLOPs as a multiple of those without a cache at threshold 0.9 on the same rows;
-speeds are those of the timing run. Losses are paired by row with the decoding that differs in one thing: that without a
+Nothing is decoded here. Work is counted FLOPs as a multiple of those without a cache at threshold 0.9 on the same rows.
+Losses are paired by row with the decoding that differs in one thing: that without a
 cache under the same rule, or that without a policy under the same cache and rule. Tables are also printed; a page gets
 those that it has a place for.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from embedded import failure, read_rows
 from findings import TASK, Line, accuracy, loss_between, points, span
 from pages import markdown, put_into_page
-from unmask.analysis.table import ConfigurationTiming, experiment_table
+from unmask.analysis.table import experiment_table
 from unmask.store import Store
 from unmask.store.attempt import read_samples
 
@@ -37,16 +37,12 @@ class Canvases:
     """The configurations of the recipe on the same rows."""
 
     lines: dict[str, Line]
-    timings: dict[str, ConfigurationTiming]
 
     @classmethod
     def read(cls, store: Store) -> "Canvases":
         """Every result of the recipe on the task."""
-        table = experiment_table(store, RECIPE)
-        return cls(
-            {entry.configuration: Line(entry) for entry in table.entries if entry.task == TASK},
-            {timing.configuration: timing for timing in table.timings},
-        )
+        entries = experiment_table(store, RECIPE).entries
+        return cls({entry.configuration: Line(entry) for entry in entries if entry.task == TASK})
 
     @cached_property
     def baseline(self) -> Line:
@@ -73,14 +69,6 @@ class Canvases:
     def work(self, line: Line) -> float:
         """As a multiple of the baseline's."""
         return line.flops / self.baseline.flops
-
-    def speed(self, line: Line) -> str:
-        """Measured, as a multiple of the baseline's; empty where it was not timed."""
-        timing = self.timings.get(line.name)
-        found = timing and timing.speedup
-        if line is self.baseline:
-            return "1"
-        return f"{found.median:.2f} [{found.low:.2f}, {found.high:.2f}]" if found and found.median else ""
 
 
 def cache_name(line: Line) -> str:
@@ -134,7 +122,7 @@ def caches(found: Canvases) -> Table:
     order = list(dict.fromkeys(map(rule_name, lines)))
     lines.sort(key=lambda line: order.index(rule_name(line)))
     return markdown(
-        (*headings, "forwards an answer", "work", "speed"),
+        (*headings, "forwards an answer", "work"),
         (
             [
                 rule_name(line),
@@ -144,7 +132,6 @@ def caches(found: Canvases) -> Table:
                 tokens_a_forward(line),
                 steps(line),
                 f"{found.work(line):.3f}",
-                found.speed(line),
             ]
             for line in lines
         ),
@@ -155,7 +142,7 @@ def policies(found: Canvases) -> Table:
     """Every policy, beside the same decoding without it."""
     headings = ("policy", "rule", "cache", "right, %", "loss, points", "lost, won", "work", "of that without")
     return markdown(
-        (*headings, "speed"),
+        headings,
         (
             [
                 policy_name(line),
@@ -165,7 +152,6 @@ def policies(found: Canvases) -> Table:
                 *compared(without := found.plain_like(line, cache_name(line)), line),
                 f"{found.work(line):.3f}",
                 f"{line.flops / without.flops:.3f}",
-                found.speed(line),
             ]
             for line in found.lines.values()
             if line.policy["kind"] != "full"
