@@ -18,11 +18,10 @@ import unmask
 from timing import clock, fair_clock
 from unmask.cost import Device, ModelShape, Price, Work, price_of
 from unmask.engine.events import collect
-from unmask.engine.forward import ForwardOutput, Workspace
+from unmask.engine.forward import ForwardOutput, PlannedPart, Workspace
 from unmask.engine.rules import make_rule
 from unmask.engine.sampling import Predictions
 from unmask.engine.sequence import SequenceState
-from unmask.engine.step_plan import FULL, StepPlan
 from unmask.engine.unmasking import Predicted, Writes
 from unmask.model.geometry import Segment
 from unmask.spec.rule import AnyRuleSpec
@@ -95,16 +94,12 @@ class RecordingWorkspace(Workspace):
     forwards: list[Forward]
 
     def forward(
-        self,
-        tokens: Sequence[int],
-        segments: Sequence[Segment],
-        plan: StepPlan = FULL,
-        selection: Sequence[tuple[int, int]] = (),
+        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[PlannedPart] = ()
     ) -> ForwardOutput:
         """Note the rows, then push them through."""
-        assert plan is FULL, "only full forwards are priced here"
+        assert not parts, "only full forwards are priced here"
         self.forwards.append(Forward.of(segments))
-        return super().forward(tokens, segments, plan, selection)
+        return super().forward(tokens, segments)
 
 
 class RecordingDecider(Predicted):

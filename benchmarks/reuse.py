@@ -8,6 +8,11 @@ are reported beside it. With one thread the clock is that of the CPU: it does no
 another process had the core.
 
     python benchmarks/reuse.py --shape 0.5b --repeats 7
+    python benchmarks/reuse.py --shape wide --batches 1 4 16
+
+With --batches whole decodings of so many requests are compared, prompts and commits included, and what is
+allowed is the ratio of counted operations. Beside it stand forwards and passes over the layers' weights,
+counted: a forward in which half of the branches run on some row is half a pass.
 
 The last line is one JSON document.
 """
@@ -16,19 +21,24 @@ import argparse
 import json
 import time
 from collections import defaultdict
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 import unmask
 from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
 from timing import Ratio, machine
-from unmask.cost import Ledger
+from unmask.cost import Ledger, total_price
+from unmask.engine.forward import Workspace
 from unmask.engine.unmasking import ForcedTokens
 from unmask.model.geometry import Segment
+from unmask.model.transformer import Transformer
 
 BOTH = ["sub", "block"]
 PROMPT = 64
@@ -162,6 +172,105 @@ def measure(engine: unmask.Engine, new_tokens: int, repeats: int, chosen: set[st
     ]
 
 
+@dataclass
+class Reading:
+    """What a decoding read of the weights."""
+
+    forwards: int = 0
+    branches: int = 0
+
+
+@contextmanager
+def counted_reading() -> Iterator[Reading]:
+    """Count forwards, and branches that run on any row."""
+    reading = Reading()
+    patches = [
+        patch.object(Workspace, "forward", _counting(Workspace.forward, reading, "forwards")),
+        patch.object(Transformer, "attention", _counting(Transformer.attention, reading, "branches")),
+        patch.object(Transformer, "mlp", _counting(Transformer.mlp, reading, "branches")),
+    ]
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield reading
+
+
+def _counting(plain: Callable[..., Any], reading: Reading, name: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        setattr(reading, name, getattr(reading, name) + 1)
+        return plain(*arguments, **named)
+
+    return call
+
+
+def decode_batch(
+    engine: unmask.Engine, prompts: Sequence[list[int]], decode: unmask.DecodeSpec, policy: Any, scripts: Any
+) -> tuple[float, dict[int, list[Any]], list[unmask.Generation]]:
+    """Decode all prompts together; return seconds, what each step of each request wrote, and the answers."""
+    rule = ForcedTokens(scripts) if scripts is not None else None
+    written: dict[int, list[Any]] = {number: [] for number in range(len(prompts))}
+    answers = {}
+    start = CLOCK()
+    for event in engine.stream(prompts, decode, policy, batch_size=len(prompts), rule=rule):
+        if isinstance(event, unmask.Finished):
+            answers[event.request] = event.generation
+        elif event.positions:
+            written[event.request].append(list(zip(event.positions, event.tokens, strict=True)))
+    return CLOCK() - start, written, [answers[number] for number in range(len(prompts))]
+
+
+def measure_batch(
+    engine: unmask.Engine, batch: int, new_tokens: int, repeats: int, chosen: set[str]
+) -> list[dict[str, Any]]:
+    """Policies beside the baseline at one batch size."""
+    generator = torch.Generator().manual_seed(batch)
+    lengths = [PROMPT - 24 + 13 * number % 48 for number in range(batch)]
+    prompts = [torch.randint(0, engine.mask_token, (each,), generator=generator).tolist() for each in lengths]
+    decode = unmask.DecodeSpec(max_new_tokens=new_tokens, stop_tokens=())
+    known = policies(engine.config.num_layers)
+    names = ["k1", *(name for name in known if name in (chosen or {"k2_output", "k2_residual", "trim_0"}))]
+    _, scripts, first = decode_batch(engine, prompts, decode, None, None)
+    readings, flops = {}, {}
+    for name in names:
+        with counted_reading() as readings[name]:
+            _, _, answers = decode_batch(engine, prompts, decode, known[name], scripts)
+        assert [each.ids for each in answers] == [each.ids for each in first], (
+            "forced tokens are the baseline's"
+        )
+        prices = (total_price(each.ledger, engine.config.shape, 4) for each in answers)
+        flops[name] = sum(price.flops for price in prices)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(repeats):
+        for name in names if turn % 2 else reversed(names):
+            seconds[name].append(decode_batch(engine, prompts, decode, known[name], scripts)[0])
+    return [
+        {
+            "batch": batch,
+            "policy": name,
+            "gain": asdict(Ratio.of(seconds["k1"], seconds[name])),
+            "allowed": flops["k1"] / flops[name],
+            "seconds": median(seconds[name]),
+            "forwards": readings[name].forwards,
+            "passes": readings[name].branches / (2 * engine.config.num_layers),
+        }
+        for name in names
+    ]
+
+
+def show_batches(rows: list[dict[str, Any]]) -> None:
+    print(
+        f"{'batch':>5} {'policy':14} {'gain':>24} {'allowed':>8} {'share':>6} {'forwards':>9} {'passes':>7}"
+    )
+    for row in rows:
+        ratio = row["gain"]
+        gain = f"{ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+        share = ratio["median"] / row["allowed"]
+        print(
+            f"{row['batch']:5} {row['policy']:14} {gain:>24} {row['allowed']:8.3f} {share:6.2f} "
+            f"{row['forwards']:9} {row['passes']:7.1f}"
+        )
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     print(
         f"{'policy':14} {'ms/step':>8} {'speed-up':>24} {'ceiling':>8} {'share':>6} {'skipped':>8} {'free work':>10}"
@@ -181,6 +290,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--policies", default="", help="names such as k3_residual,trim_0; all without it")
+    parser.add_argument("--batches", type=int, nargs="*", help="whole decodings of so many requests together")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
     options = parser.parse_args()
@@ -193,8 +303,16 @@ def main() -> None:
     unknown = chosen - set(policies(engine.config.num_layers))
     if unknown:
         parser.error(f"no such policy: {', '.join(sorted(unknown))}")
-    rows = measure(engine, options.new_tokens, options.repeats, chosen)
-    show(rows)
+    if options.batches:
+        rows = [
+            row
+            for batch in options.batches
+            for row in measure_batch(engine, batch, options.new_tokens, options.repeats, chosen)
+        ]
+        show_batches(rows)
+    else:
+        rows = measure(engine, options.new_tokens, options.repeats, chosen)
+        show(rows)
     settings = {"shape": options.shape, "repeats": options.repeats, "new_tokens": options.new_tokens}
     settings["clock"] = CLOCK.__name__
     print(json.dumps({"benchmark": "reuse", **settings, "machine": machine(), "rows": rows}))

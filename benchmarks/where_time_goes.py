@@ -44,7 +44,6 @@ from timing import Sample, clock, fair_clock, interleave, machine
 from unmask.cost.shape import ModelShape
 from unmask.engine.forward import Workspace
 from unmask.engine.sampling import Predictions, packed_predictions, to_host
-from unmask.engine.step_plan import FULL
 from unmask.model.geometry import Segment
 
 BEGIN, END = "<!-- profile:begin -->", "<!-- profile:end -->"
@@ -116,7 +115,7 @@ def run(
     """What the decoder does for one step."""
     tokens = [column % engine.mask_token for segment in step.segments for column in segment.positions]
     with phase("layers"):
-        hidden_TD = workspace.forward(tokens, step.segments, FULL, ()).hidden_TD
+        hidden_TD = workspace.forward(tokens, step.segments).hidden_TD
     with phase("head"):
         logits_NV = engine.transformer.logits(hidden_TD[torch.tensor(step.reads)])
     with phase("sampling"):

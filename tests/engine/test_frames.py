@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from checkpoints import load_recipe, small_model, small_recipe
-from unmask.engine.forward import Workspace
+from unmask.engine.forward import PlannedPart, Workspace
 from unmask.engine.step_plan import Op, StepPlan, Unit
 from unmask.model.geometry import Segment
 from unmask.model.scratch import Scratch
@@ -74,7 +74,9 @@ def test_remembering_changes_nothing_to_the_last_bit(unit: Unit, dtype: torch.dt
     with torch.inference_mode():
         plain, remembering = (Workspace(transformer, 1, BLOCK, BLOCK) for _ in range(2))
         expected = plain.forward(tokens, segments).hidden_TD
-        assert torch.equal(remembering.forward(tokens, segments, refresh).hidden_TD, expected)
+        assert torch.equal(
+            remembering.forward(tokens, segments, [PlannedPart(refresh, 1)]).hidden_TD, expected
+        )
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])

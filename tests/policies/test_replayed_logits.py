@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from policy_cases import BLOCK, LAYERS, PROMPTS, SUBSETS, engine, one, prompt, reuse
+from unmask.engine.forward import PlannedPart
 from unmask.engine.rules import make_rule
 from unmask.engine.sampling import Predictions
 from unmask.engine.sequence import SequenceState
@@ -23,12 +24,14 @@ def logits(unit: Unit, fed: range, changed: bool) -> tuple[Tensor, Tensor]:
     tokens = prompt(BLOCK)
     workspace = engine().workspace(1, BLOCK, BLOCK)
     whole = [Segment(0, range(BLOCK), BLOCK)]
-    before = workspace.forward(tokens, whole, StepPlan(OPS[Op.REFRESH], unit)).hidden_TD.clone()
+    before = workspace.forward(
+        tokens, whole, [PlannedPart(StepPlan(OPS[Op.REFRESH], unit), 1)]
+    ).hidden_TD.clone()
     if changed:
         tokens[fed.start + 2] = (tokens[fed.start + 2] + 1) % 60
     rows = [Segment(0, fed, BLOCK)]
-    plan = StepPlan(OPS[Op.REPLAY], unit)
-    after = workspace.forward(tokens[fed.start : fed.stop], rows, plan).hidden_TD
+    replay = PlannedPart(StepPlan(OPS[Op.REPLAY], unit), 1)
+    after = workspace.forward(tokens[fed.start : fed.stop], rows, [replay]).hidden_TD
     head = engine().transformer.logits
     return head(before[fed.start : fed.stop]), head(after)
 
@@ -55,10 +58,10 @@ def test_a_replayed_attention_writes_no_keys(unit: Unit) -> None:
     tokens = prompt(BLOCK)
     workspace = engine().workspace(1, BLOCK, BLOCK)
     whole = [Segment(0, range(BLOCK), BLOCK)]
-    workspace.forward(tokens, whole, StepPlan(OPS[Op.REFRESH], unit))
+    workspace.forward(tokens, whole, [PlannedPart(StepPlan(OPS[Op.REFRESH], unit), 1)])
     keys = [layer.clone() for layer in workspace.cache.keys_LBKCd]
     tokens[3] = (tokens[3] + 1) % 60
-    workspace.forward(tokens, whole, StepPlan(OPS[Op.REPLAY], unit))
+    workspace.forward(tokens, whole, [PlannedPart(StepPlan(OPS[Op.REPLAY], unit), 1)])
     same = [torch.equal(old, new) for old, new in zip(keys, workspace.cache.keys_LBKCd, strict=True)]
     outer = unit is Unit.OUTPUT
     assert same == [outer, *[True] * (LAYERS - 2), outer]

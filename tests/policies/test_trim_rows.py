@@ -82,10 +82,12 @@ class Watching(Workspace):
 
     choices = 0
 
-    def _select_rows(self, stream: Any, segments: Any, layer: int, selection: Any) -> Any:
-        inputs, before = stream.x_TD.double().clone(), _places(stream)
-        result = super()._select_rows(stream, segments, layer, selection)
-        after = _places(result)
+    def _select_rows(self, stream: Any, layer: int, chosen: Any, parts: Any) -> Any:
+        inputs, before = stream.take(chosen).double().clone(), _listed(stream.places(chosen))
+        segments = stream.members(chosen)
+        selection = [each for part in chosen for each in parts[part].selection]
+        result = super()._select_rows(stream, layer, chosen, parts)
+        after = _listed(result.places(chosen))
         assert layer == 2
         start = 0
         expected: list[int] = []
@@ -95,8 +97,8 @@ class Watching(Workspace):
                 place: self._moved(place, inputs[start + always + index])
                 for index, place in enumerate(places[always:])
             }
-            chosen = sorted(moved, key=lambda place: -moved[place])[:count]
-            expected += [*places[:always], *sorted(chosen)]
+            joining = sorted(moved, key=lambda place: -moved[place])[:count]
+            expected += [*places[:always], *sorted(joining)]
             start += len(segment.positions)
             Watching.choices += bool(0 < count < len(moved))
         assert after == expected
@@ -109,11 +111,8 @@ class Watching(Workspace):
         return float((now - then).norm() / then.norm())
 
 
-def _places(stream: Any) -> list[int]:
-    if isinstance(stream.places, slice):
-        return list(range(stream.places.start, stream.places.stop))
-    places: list[int] = stream.places.tolist()
-    return places
+def _listed(places: Any) -> list[int]:
+    return list(range(places.start, places.stop)) if isinstance(places, slice) else places.tolist()
 
 
 class WatchingEngine(Engine):

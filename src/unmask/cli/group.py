@@ -33,6 +33,7 @@ class Verb(NamedTuple):
 GROUPS = {
     "Models": {
         "generate": Verb("generate", "generate", "Answer prompts with a checkpoint."),
+        "chat": Verb("chat", "chat", "Talk to a checkpoint, and watch it unmask."),
         "play": Verb("play", "play", "Two settings side by side, in a browser."),
         "eval": Verb("eval", "evaluate", "Evaluate a checkpoint on benchmarks."),
         "info": Verb("info", "info", "What a checkpoint is and what it needs."),

@@ -1,22 +1,23 @@
 """The decoding loop: sequences enter free slots, each gets the forward it needs, finished ones leave.
 
 Sequences are independent: which forward a sequence takes and what it writes depends on that sequence alone,
-so the tokens of a request do not change with its batch mates. Sequences whose plans are equal share a forward,
-whatever kind of step they are at. What is written after a forward is the writer's business: a generation's
-(unmasking.py) or a scoring's (scoring.py).
+so the tokens of a request do not change with its batch mates. Sequences share forwards whatever their plans and
+kinds of step; when one takes its step may depend on the others (mixing.py). What is written after a forward
+is the writer's business: a generation's (unmasking.py) or a scoring's (scoring.py).
 """
 
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 from typing import Any, Protocol, final
 
 import torch
 
 from unmask.engine.events import StepEvent
-from unmask.engine.forward import Workspace, not_finite_error
+from unmask.engine.forward import PlannedPart, Workspace, not_finite_error
+from unmask.engine.mixing import in_order, whose_turn
 from unmask.engine.policy import Policy
 from unmask.engine.prefixes import Prefixes
 from unmask.engine.sampling import LogitsReader, Predictions
@@ -31,7 +32,7 @@ from unmask.engine.schedule import (
     remember,
 )
 from unmask.engine.sequence import SequenceState
-from unmask.engine.step_plan import FULL, Kind, StepPlan
+from unmask.engine.step_plan import FULL, Kind
 from unmask.engine.unmasking import Writes
 from unmask.model.geometry import Segment
 from unmask.model.memory import MOST_LOGITS, PREFILL_ROWS
@@ -61,6 +62,8 @@ class Decoder:
         self.reader = reader
         self.free = list(reversed(range(workspace.cache.slots)))
         self.active: list[SequenceState] = []
+        self.planned: dict[SequenceState, Piece] = {}
+        """What sequences will do that wait for others: a policy is asked once a step."""
         self.prefixes = Prefixes(workspace.cache.slots)
 
     def run(self, sequences: Sequence[SequenceState]) -> Iterator[StepEvent | SequenceState]:
@@ -95,16 +98,15 @@ class Decoder:
 
     def _step(self) -> Iterator[StepEvent]:
         yield from self._prefill([sequence for sequence in self.active if sequence.needs_prefill])
-        groups: dict[StepPlan, list[Piece]] = {}
-        for sequence in self.active:
-            if not (sequence.finish_reason or sequence.needs_prefill):
-                piece = next_piece(sequence, self.policy, self.layers)
-                groups.setdefault(piece.plan.shared, []).append(piece)
-        for plan, pieces in groups.items():
-            # Neighbouring slots that see equally far share an attention call.
-            pieces.sort(key=lambda piece: (len(piece.positions), piece.sequence.stop, piece.sequence.slot))
-            for part in _portions(pieces):
-                yield from self._forward(part, plan)
+        pieces = [
+            self.planned.get(sequence) or next_piece(sequence, self.policy, self.layers)
+            for sequence in self.active
+            if not (sequence.finish_reason or sequence.needs_prefill)
+        ]
+        now, later = whose_turn(pieces, self.layers)
+        self.planned = {piece.sequence: piece for piece in later}
+        for portion in _portions(in_order(now, self.layers)):
+            yield from self._forward(portion)
 
     def _prefill(self, sequences: Sequence[SequenceState]) -> Iterator[StepEvent]:
         """Feed what no slot holds yet of the prompts, those first that others begin like."""
@@ -132,27 +134,29 @@ class Decoder:
             for part in prompt_parts(range(first, sequence.start), sequence.block_size):
                 reads = [position for position in predicted if sequence.source(position) in part]
                 if chunk and rows + len(part) > PREFILL_ROWS:
-                    yield from self._forward(chunk, FULL)
+                    yield from self._forward(chunk)
                     chunk, rows = [], 0
                 chunk.append(Piece(sequence, Kind.PREFILL, FULL, part, len(part), reads))
                 rows += len(part)
         if chunk:
-            yield from self._forward(chunk, FULL)
+            yield from self._forward(chunk)
 
-    def _forward(self, pieces: Sequence[Piece], plan: StepPlan) -> Iterator[StepEvent]:
+    def _forward(self, pieces: Sequence[Piece]) -> Iterator[StepEvent]:
         """Run one forward and let every sequence take what it needs from it."""
-        tokens = [piece.sequence.tokens[position] for piece in pieces for position in piece.positions]
-        segments = [_segment(piece, piece.sequence.slot) for piece in pieces]
-        selection = [(piece.always, piece.kept - piece.always) for piece in pieces] if plan.rows else []
         lanes = pieces[0].sequence.settings.slots
-        if lanes > 1:
-            tokens += [token for piece in pieces for token in _without_prompt(piece)]
-            segments += [_segment(piece, piece.sequence.shadow) for piece in pieces]
-            selection *= lanes
-        output = self.workspace.forward(tokens, segments, plan, selection)
+        tokens: list[int] = []
+        segments: list[Segment] = []
+        for piece in pieces:
+            tokens += [piece.sequence.tokens[position] for position in piece.positions]
+            segments.append(_segment(piece, piece.sequence.slot))
+            if lanes > 1:
+                tokens += _without_prompt(piece)
+                segments.append(_segment(piece, piece.sequence.shadow))
+        output = self.workspace.forward(tokens, segments, _parts(pieces, lanes))
         predictions = self._read(output.hidden_TD, pieces)
         if output.drift_BL is not None:
-            self._note_drift(output.drift_BL.view(lanes, len(pieces), -1).amax(dim=0), pieces)
+            measured = [piece for piece in pieces if piece.plan.drift]
+            self._note_drift(output.drift_BL.view(len(measured), lanes, -1).amax(dim=1), measured)
         for number, piece in enumerate(piece for piece in pieces if piece.is_last):
             piece.sequence.sharing.forwards += lanes if number else lanes - 1
         for piece, predictions_of_piece in zip(pieces, predictions, strict=True):
@@ -162,17 +166,18 @@ class Decoder:
         """Predict every position that is asked for, each from the row of its source."""
         rows, start = [], 0
         for piece in pieces:
-            source = piece.sequence.source
-            rows += [start + piece.positions.index(source(position)) for position in piece.reads]
-            start += piece.kept
+            source, lanes = piece.sequence.source, piece.sequence.settings.slots
+            places = (start + piece.positions.index(source(position)) for position in piece.reads)
+            rows += [tuple(row + lane * piece.kept for lane in range(lanes)) for row in places]
+            start += lanes * piece.kept
         if not rows:
             return [Predictions([], []) for _ in pieces]
         most = max(1, MOST_LOGITS // self.workspace.transformer.config.vocab_size)
         if len(rows) <= most:
-            predictions = self.reader.read(self._logits(hidden_TD, rows, start, pieces[0].sequence), pieces)
+            predictions = self.reader.read(self._logits(hidden_TD, rows, pieces[0].sequence), pieces)
         else:
             predictions = [
-                self._read_in_parts(hidden_TD, rows, start, piece, first, most)
+                self._read_in_parts(hidden_TD, rows, piece, first, most)
                 for piece, first in zip(
                     pieces, accumulate((len(p.reads) for p in pieces), initial=0), strict=False
                 )
@@ -182,11 +187,11 @@ class Decoder:
         return predictions
 
     def _logits(
-        self, hidden_TD: torch.Tensor, rows: Sequence[int], lane: int, sequence: SequenceState
+        self, hidden_TD: torch.Tensor, rows: Sequence[tuple[int, ...]], sequence: SequenceState
     ) -> torch.Tensor:
-        """Logits of some rows; with guidance away from those of the rows without prompt, which come `lane` later."""
+        """Logits of some rows; with guidance away from those of the same rows without prompt."""
         settings = sequence.settings
-        both = [*rows, *(lane + row for row in rows)] if settings.guided else rows
+        both = list(chain.from_iterable(zip(*rows, strict=True)))
         read_N = torch.tensor(both).to(hidden_TD.device, non_blocking=True)
         logits_NV = self.workspace.transformer.logits(hidden_TD[read_N])
         if not settings.guided:
@@ -195,14 +200,14 @@ class Decoder:
         return without_NV + (settings.guidance + 1) * (with_prompt_NV - without_NV)
 
     def _read_in_parts(
-        self, hidden_TD: torch.Tensor, rows: Sequence[int], lane: int, piece: Piece, first: int, most: int
+        self, hidden_TD: torch.Tensor, rows: Sequence[tuple[int, ...]], piece: Piece, first: int, most: int
     ) -> Predictions:
         """Predict the positions of one piece a bounded number at a time: a large vocabulary's logits fill memory."""
         parts = []
         for start in range(0, len(piece.reads), most):
             part = replace(piece, reads=piece.reads[start : start + most])
             chosen = rows[first + start : first + start + len(part.reads)]
-            parts += self.reader.read(self._logits(hidden_TD, chosen, lane, piece.sequence), [part])
+            parts += self.reader.read(self._logits(hidden_TD, chosen, piece.sequence), [part])
         return Predictions(
             *(list(chain.from_iterable(columns)) for columns in zip(*map(_columns, parts), strict=True))
         )
@@ -278,7 +283,17 @@ def _portions(pieces: list[Piece]) -> Iterator[list[Piece]]:
             part, rows = [], 0
         part.append(piece)
         rows += len(piece.positions)
-    yield part
+    if part:
+        yield part
+
+
+def _parts(pieces: Sequence[Piece], lanes: int) -> list[PlannedPart]:
+    """The plans of neighbouring pieces; none where everybody computes everything."""
+    parts = []
+    for plan, group in groupby(pieces, key=lambda piece: piece.plan.shared):
+        counts = [(piece.always, piece.kept - piece.always) for piece in group for _ in range(lanes)]
+        parts.append(PlannedPart(plan, len(counts), counts if plan.rows else ()))
+    return [] if [part.plan for part in parts] == [FULL] else parts
 
 
 def _without_prompt(piece: Piece) -> list[int]:

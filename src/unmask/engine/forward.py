@@ -1,11 +1,12 @@
 """The one forward: every pass of every request, baseline or reuse, generation or scoring, goes through it.
 
-Takes flat rows of any mixture of requests that share a plan, returns their final hidden states. It
-does what the plan says and nothing else; whether a plan is allowed was checked by the schedule.
+Takes flat rows of any mixture of requests and their plans, returns their final hidden states. It does what
+the plans say and nothing else; whether a plan is allowed was checked by the schedule.
 
 Shape legend: T rows, D hidden, B requests (segments), L layers.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +15,9 @@ import torch
 from torch import Tensor
 
 from unmask.engine.feature_store import FeatureStore, Places
-from unmask.engine.step_plan import FULL, Op, Span, StepPlan, Unit, features, spans
+from unmask.engine.mixing import BranchWork, LayerWork, Parts, layer_works
+from unmask.engine.step_plan import Feature, Op, StepPlan, Unit
+from unmask.engine.stream import Stream
 from unmask.errors import UnmaskError
 from unmask.model.frame import Frame
 from unmask.model.geometry import Geometry, Segment
@@ -22,6 +25,20 @@ from unmask.model.kv_cache import KVCache
 from unmask.model.rotation import RopeTables
 from unmask.model.scratch import Scratch
 from unmask.model.transformer import Transformer
+
+KEPT_FRAMES = 16
+"""Frames of so many places are kept: a block's and its sub-blocks', with room for what goes on between."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """Neighbouring segments of a forward that share a plan."""
+
+    plan: StepPlan
+    segments: int
+    selection: Sequence[tuple[int, int]] = ()
+    """Where the plan has rows compete: for each segment how many of its rows run in any case (they come first) and how
+    many of the others may join them by drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +48,7 @@ class ForwardOutput:
     hidden_TD: Tensor
     """Final hidden states of the rows that went through every layer, in the order they were fed."""
     drift_BL: Tensor | None = None
-    """How far each layer's input had moved since that layer last computed, where the plan asked for it."""
-
-
-@dataclass(slots=True)
-class _Stream:
-    """The residual stream on its way up, and where its rows belong."""
-
-    x_TD: Tensor
-    frame: Frame
-    places: Places
+    """How far each layer's input had moved since that layer last computed, for the segments whose plan asked for it."""
 
 
 class Observer(Protocol):
@@ -68,24 +76,19 @@ class Workspace:
         self.cache = KVCache(transformer.config, slots, length, device, dtype)
         self.rope = RopeTables.of(transformer.config, length, device, dtype)
         self.scratch = Scratch(device, dtype)
-        self._last: tuple[Sequence[Segment], Frame] | None = None
-        """The frame of the last forward: steps of a block feed the same places again and again."""
+        self._frames: OrderedDict[tuple[Segment, ...], Frame] = OrderedDict()
+        """The last frames: steps of a block feed the same places again and again."""
         self.features = FeatureStore(transformer, slots, block_size)
         self.observer: Observer | None = None
 
     def forward(
-        self,
-        tokens: Sequence[int],
-        segments: Sequence[Segment],
-        plan: StepPlan = FULL,
-        selection: Sequence[tuple[int, int]] = (),
+        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[PlannedPart] = ()
     ) -> ForwardOutput:
-        """Push rows through the layers as planned.
+        """Push rows through the layers as planned; without parts every layer computes every row.
 
-        `selection` says for each segment how many of its rows run in any case (they come first) and
-        how many of the others may join them by drift; it is empty where all rows run.
+        Plans that replay everything share a forward with their like only.
         """
-        if plan is FULL:
+        if not parts:
             if self.observer is not None and self.observer.begin(tokens, segments):
                 return self._observed(tokens, segments, self.observer)
             x_TD, frame = self.open(tokens, segments)
@@ -93,10 +96,13 @@ class Workspace:
                 x_TD += self.transformer.attention(index, x_TD, frame)
                 x_TD += self.transformer.mlp(index, x_TD, frame)
             return ForwardOutput(x_TD)
-        places = self.features.places(segments)
-        if plan.replays_everything:
-            return ForwardOutput(self.features.recall((Unit.OUTPUT, 0, len(plan.ops)), places))
-        return self._planned(_Stream(*self.open(tokens, segments), places), segments, plan, selection)
+        if parts[0].plan.replays_everything:
+            places = self.features.places(segments)
+            return ForwardOutput(self.features.recall(self._output, places))
+        stream = Stream(
+            self._embedded(tokens), segments, [part.segments for part in parts], self._kept, self.features
+        )
+        return self._planned(stream, parts)
 
     def _observed(
         self, tokens: Sequence[int], segments: Sequence[Segment], observer: Observer
@@ -122,108 +128,108 @@ class Workspace:
         """Give one slot the keys and values of another, as far as `length`."""
         self.cache.copy(source, target, length)
 
-    def _planned(
-        self,
-        stream: _Stream,
-        segments: Sequence[Segment],
-        plan: StepPlan,
-        selection: Sequence[tuple[int, int]],
-    ) -> ForwardOutput:
-        layers = len(self.transformer.layers)
-        probe_layer = plan.rows.probe_layer if plan.rows else None
-        drift: list[Tensor] = []
-        for span in spans(plan) if plan.ops else (Span(0, layers, Op.COMPUTE),):
-            for part in _cut(span, probe_layer):
-                if part.start == probe_layer:
-                    stream = self._select_rows(stream, segments, probe_layer, selection)
-                if plan.drift:
-                    drift.append(self._drift(stream, segments, part))
-                self._run(stream, part, plan.unit)
-        for name in features(plan, Op.REFRESH):
-            if name[0] is Unit.OUTPUT:
-                self.features.remember(name, stream.places, stream.x_TD)
-        return ForwardOutput(stream.x_TD, torch.stack(drift, dim=1) if drift else None)
+    @property
+    def _output(self) -> Feature:
+        return Unit.OUTPUT, 0, len(self.transformer.layers)
 
-    def _run(self, stream: _Stream, span: Span, unit: Unit) -> None:
-        """Compute, refresh or replay neighbouring layers on the whole stream."""
-        if unit is Unit.RESIDUAL and span.op is not Op.COMPUTE:
-            name = (unit, span.start, span.stop)
-            if span.op is Op.REPLAY:
-                stream.x_TD += self.features.recall(name, stream.places)
-                return
-            before_TD = stream.x_TD.clone()
-            self._compute(stream, span)
-            self.features.remember(name, stream.places, stream.x_TD - before_TD)
-        elif unit in (Unit.ATTENTION, Unit.MLP) and span.op is not Op.COMPUTE:
-            for layer in range(span.start, span.stop):
-                stream.x_TD += self._branch(stream, layer, Unit.ATTENTION, span.op, unit)
-                stream.x_TD += self._branch(stream, layer, Unit.MLP, span.op, unit)
-        else:
-            self._compute(stream, span)
+    def _planned(self, stream: Stream, parts: Sequence[PlannedPart]) -> ForwardOutput:
+        """Run each layer on the parts that compute there."""
+        plans = tuple(part.plan for part in parts)
+        before: dict[tuple[Feature, Parts], Tensor] = {}
+        moved_LT: list[Tensor] = []
+        works = layer_works(plans, len(self.transformer.layers))
+        for layer, work in enumerate(works):
+            if work.selects:
+                stream = self._select_rows(stream, layer, work.selects, parts)
+            if work.measures:
+                moved_LT.append(self._movement(stream, layer, work))
+            for feature, some in work.replays:
+                stream.add(some, self.features.recall(feature, stream.places(some)))
+            for feature, some in work.begins:
+                before[feature, some] = stream.take(some).clone()
+            self._run(stream, layer, Unit.ATTENTION, work.attention)
+            self._run(stream, layer, Unit.MLP, work.mlp)
+            for feature, some in work.ends:
+                change_TD = stream.take(some) - before.pop((feature, some))
+                self.features.remember(feature, stream.places(some), change_TD)
+        outputs = tuple(
+            number for number, plan in enumerate(plans) if plan.unit is Unit.OUTPUT and Op.REFRESH in plan.ops
+        )
+        if outputs:
+            self.features.remember(self._output, stream.places(outputs), stream.take(outputs))
+        return ForwardOutput(stream.x_TD, self._drift(stream, works[0].measures, moved_LT))
 
-    def _compute(self, stream: _Stream, span: Span) -> None:
-        for layer in range(span.start, span.stop):
-            stream.x_TD += self.transformer.attention(layer, stream.x_TD, stream.frame)
-            stream.x_TD += self.transformer.mlp(layer, stream.x_TD, stream.frame)
+    def _run(self, stream: Stream, layer: int, branch: Unit, work: BranchWork) -> None:
+        """Add one branch's change of the stream: computed, and remembered, or put back."""
+        feature = (branch, layer, layer + 1)
+        if some := work.computes:
+            run = self.transformer.attention if branch is Unit.ATTENTION else self.transformer.mlp
+            change_TD = run(layer, stream.take(some), stream.frame(some))
+            stream.add(some, change_TD)
+            if kept := work.remembers:
+                rows_TD = change_TD if kept == some else change_TD[stream.within(some, kept)]
+                self.features.remember(feature, stream.places(kept), rows_TD)
+        if some := work.replays:
+            stream.add(some, self.features.recall(feature, stream.places(some)))
 
-    def _branch(self, stream: _Stream, layer: int, branch: Unit, op: Op, reused: Unit) -> Tensor:
-        """One branch's change of the stream: computed, computed and remembered, or put back."""
-        name = (branch, layer, layer + 1)
-        if branch is reused and op is Op.REPLAY:
-            return self.features.recall(name, stream.places)
-        if branch is Unit.ATTENTION:
-            change_TD = self.transformer.attention(layer, stream.x_TD, stream.frame)
-        else:
-            change_TD = self.transformer.mlp(layer, stream.x_TD, stream.frame)
-        if branch is reused:
-            self.features.remember(name, stream.places, change_TD)
-        return change_TD
-
-    def _select_rows(
-        self,
-        stream: _Stream,
-        segments: Sequence[Segment],
-        layer: int,
-        selection: Sequence[tuple[int, int]],
-    ) -> _Stream:
+    def _select_rows(self, stream: Stream, layer: int, chosen: Parts, parts: Sequence[PlannedPart]) -> Stream:
         """Keep the rows that always run and, of the others, those whose input has moved most; remember theirs."""
         name = ("input", layer)
-        if any(count for _, count in selection):
-            kept_T = self._most_moved(stream, name, segments, selection)
-            lengths = [always + count for always, count in selection]
-            frame = self._frame(stream.frame.geometry.narrowed(kept_T, lengths))
-            assert isinstance(stream.places, Tensor), "rows to choose among are listed, not a range"
-            stream = _Stream(stream.x_TD[kept_T], frame, stream.places[kept_T])
-        self.features.remember(name, stream.places, stream.x_TD)
+        if any(count for part in chosen for _, count in parts[part].selection):
+            kept_T, lengths = self._most_moved(stream, name, chosen, parts)
+            every = tuple(range(len(parts)))
+            geometry = stream.frame(every).geometry.narrowed(
+                kept_T,
+                [
+                    Segment(segment.slot, range(length), segment.visible, segment.first)
+                    for segment, length in zip(stream.segments, lengths, strict=True)
+                ],
+            )
+            stream = stream.narrowed(
+                kept_T,
+                geometry.segments,
+                lambda rows, segments: self._frame(geometry.narrowed(rows, segments)),
+            )
+        self.features.remember(name, stream.places(chosen), stream.take(chosen))
         return stream
 
     def _most_moved(
-        self,
-        stream: _Stream,
-        name: tuple[str, int],
-        segments: Sequence[Segment],
-        selection: Sequence[tuple[int, int]],
-    ) -> Tensor:
-        moved_T = _relative_change(stream.x_TD, self.features.recall(name, stream.places))
-        kept, start = [], 0
-        for segment, (always, count) in zip(segments, selection, strict=True):
-            first, stop = start + always, start + len(segment.positions)
-            kept.append(torch.arange(start, first, device=moved_T.device))
-            if count:
-                kept.append(first + moved_T[first:stop].topk(count).indices.sort().values)
-            start = stop
-        return torch.cat(kept)
+        self, stream: Stream, name: tuple[str, int], chosen: Parts, parts: Sequence[PlannedPart]
+    ) -> tuple[Tensor, list[int]]:
+        """The rows that go on, and how many of each segment they are."""
+        moved_T = _relative_change(stream.take(chosen), self.features.recall(name, stream.places(chosen)))
+        kept, lengths = [], []
+        start = seen = 0
+        for number, part in enumerate(parts):
+            members = stream.members((number,))
+            counts = part.selection if number in chosen else [(len(each.positions), 0) for each in members]
+            for segment, (always, count) in zip(members, counts, strict=True):
+                rows = len(segment.positions)
+                kept.append(torch.arange(start, start + always, device=moved_T.device))
+                if count:
+                    competing_T = moved_T[seen + always : seen + rows]
+                    kept.append(start + always + competing_T.topk(count).indices.sort().values)
+                lengths.append(always + count)
+                start += rows
+                seen += rows if number in chosen else 0
+        return torch.cat(kept), lengths
 
-    def _drift(self, stream: _Stream, segments: Sequence[Segment], span: Span) -> Tensor:
-        """Mean movement of a layer's input for each request; the reference is renewed where it computes."""
-        assert span.stop == span.start + 1, "drift is measured layer by layer: plan with merge=False"
-        name = ("input", span.start)
-        moved_T = _relative_change(stream.x_TD, self.features.recall(name, stream.places))
-        if span.op is not Op.REPLAY:
-            self.features.remember(name, stream.places, stream.x_TD)
-        return torch.stack(
-            [part.mean() for part in torch.split(moved_T, [len(segment.positions) for segment in segments])]
-        )
+    def _movement(self, stream: Stream, layer: int, work: LayerWork) -> Tensor:
+        """How far a layer's input has moved, row by row; the reference is renewed where it computes."""
+        name = ("input", layer)
+        now_TD = stream.take(work.measures)
+        moved_T = _relative_change(now_TD, self.features.recall(name, stream.places(work.measures)))
+        if work.renews:
+            self.features.remember(name, stream.places(work.renews), stream.take(work.renews))
+        return moved_T
+
+    @staticmethod
+    def _drift(stream: Stream, measured: Parts, moved_LT: list[Tensor]) -> Tensor | None:
+        """The mean movement of each measured request in each layer."""
+        if not moved_LT:
+            return None
+        lengths = [len(segment.positions) for segment in stream.members(measured)]
+        return torch.stack([part.mean(dim=1) for part in torch.split(torch.stack(moved_LT), lengths, dim=1)])
 
     def first_bad_layer(self, tokens: Sequence[int], segments: Sequence[Segment]) -> str | None:
         """Run the rows again with a look at every branch; name the first that is not finite."""
@@ -241,15 +247,39 @@ class Workspace:
 
     def open(self, tokens: Sequence[int], segments: Sequence[Segment]) -> tuple[Tensor, Frame]:
         """The first state of a forward's stream, and what its layers share."""
-        transformer = self.transformer
-        tokens_T = torch.tensor(tokens).to(transformer.device, non_blocking=True)
-        if self._last is None or self._last[0] != segments:
-            geometry = Geometry(segments, self.cache, transformer.dtype, transformer.device)
-            self._last = segments, self._frame(geometry)
-        return transformer.embed(tokens_T), self._last[1]
+        return self._embedded(tokens), self.frame(segments)
+
+    def frame(self, segments: Sequence[Segment]) -> Frame:
+        """What the layers share that run on these segments; the last ones are kept, but not those of prompts."""
+        if any(segment.stair for segment in segments):
+            return self._frame(self._geometry(segments))
+        key = tuple(segments)
+        if key in self._frames:
+            self._frames.move_to_end(key)
+            return self._frames[key]
+        frame = self._frame(self._geometry(segments))
+        self._frames[key] = frame
+        if len(self._frames) > KEPT_FRAMES:
+            self._frames.popitem(last=False)
+        return frame
+
+    def _kept(self, _: Places, segments: Sequence[Segment]) -> Frame:
+        return self.frame(segments)
+
+    def _embedded(self, tokens: Sequence[int]) -> Tensor:
+        tokens_T = torch.tensor(tokens).to(self.transformer.device, non_blocking=True)
+        return self.transformer.embed(tokens_T)
+
+    def _geometry(self, segments: Sequence[Segment]) -> Geometry:
+        return Geometry(segments, self.cache, self.transformer.dtype, self.transformer.device)
 
     def _frame(self, geometry: Geometry) -> Frame:
-        return Frame(self.transformer.config, self.cache, geometry, self.rope, self.scratch)
+        before = self.scratch.grown
+        frame = Frame(self.transformer.config, self.cache, geometry, self.rope, self.scratch)
+        if self.scratch.grown > before:
+            # The kept frames would keep the outgrown buffers.
+            self._frames.clear()
+        return frame
 
 
 def not_finite_error(where: str | None, dtype: torch.dtype) -> UnmaskError:
@@ -259,12 +289,6 @@ def not_finite_error(where: str | None, dtype: torch.dtype) -> UnmaskError:
         f"Activations are not finite from {place} on ({str(dtype).removeprefix('torch.')}); "
         "check the weights, or use a wider dtype such as bfloat16 or float32."
     )
-
-
-def _cut(span: Span, layer: int | None) -> tuple[Span, ...]:
-    if layer is None or not span.start < layer < span.stop:
-        return (span,)
-    return Span(span.start, layer, span.op), Span(layer, span.stop, span.op)
 
 
 def _relative_change(now_TD: Tensor, then_TD: Tensor) -> Tensor:

@@ -217,7 +217,7 @@ def _chosen_positions(
         )
     if not among and always == list(range(always[0], always[-1] + 1)):
         return range(always[0], always[-1] + 1), len(always)
-    return always + among, len(always)
+    return (*always, *among), len(always)
 
 
 def _check(piece: Piece, layers: int) -> None:

@@ -1,6 +1,6 @@
 """What one forward shall do, as data: printable, hashable, testable without weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
@@ -90,12 +90,13 @@ class StepPlan:
 
     @property
     def shared(self) -> "StepPlan":
-        """The plan without the offsets: requests that agree in it share a forward."""
-        if self.rows is None or not (self.rows.always or self.rows.among):
-            return self
-        return StepPlan(
-            self.ops, self.unit, self.merge, RowSelection((), probe_layer=self.rows.probe_layer), self.drift
-        )
+        """What layers are told of the plan: not which offsets run, and nothing where they do what they always do."""
+        rows = None
+        if self.rows is not None and self.rows.probe_layer is not None:
+            rows = RowSelection((), probe_layer=self.rows.probe_layer)
+        if not (rows or self.drift) and set(self.ops) <= {Op.COMPUTE}:
+            return FULL
+        return self if rows == self.rows else replace(self, rows=rows)
 
 
 FULL = StepPlan()

@@ -90,17 +90,14 @@ class Geometry:
         """Rows of the forward."""
         return sum(len(segment.positions) for segment in self.segments)
 
-    def narrowed(self, kept_T: Tensor, lengths: Sequence[int]) -> "Geometry":
-        """The layout of some of the rows; `lengths` says how many each segment keeps."""
+    def narrowed(self, rows: slice | Tensor, segments: Sequence[Segment]) -> "Geometry":
+        """The layout of some of the rows, of which each of `segments` holds so many."""
         assert isinstance(self.positions, Tensor)
         assert isinstance(self.writes, Tensor)
         part = copy(self)
-        part.positions, part.writes = self.positions[kept_T], self.writes[kept_T]
-        part.segments = [
-            Segment(segment.slot, range(length), segment.visible, segment.first)
-            for segment, length in zip(self.segments, lengths, strict=True)
-        ]
-        part.runs = _runs(part.segments, self.cache, self.dtype, kept_T.device)
+        part.positions, part.writes = self.positions[rows], self.writes[rows]
+        part.segments = segments
+        part.runs = _runs(segments, self.cache, self.dtype, self.positions.device)
         return part
 
 

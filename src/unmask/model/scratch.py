@@ -17,12 +17,15 @@ class Scratch:
         self._device = device
         self._dtype = dtype
         self._buffers: dict[str, Tensor] = {}
+        self.grown = 0
+        """How often a buffer was replaced by a larger one."""
 
     def take(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape, with whatever values were left there."""
         size = prod(shape)
         buffer = self._buffers.get(name)
         if buffer is None or buffer.numel() < size:
+            self.grown += buffer is not None
             buffer = torch.empty(size, device=self._device, dtype=self._dtype)
             self._buffers[name] = buffer
         return buffer[:size].view(shape)
