@@ -45,7 +45,7 @@ class ModelSpec(Part, frozen=True, kw_only=True):
     """Which checkpoint."""
 
     checkpoint: str
-    """A folder (relative to the recipe), a hub id, or a name of EMBEDDED."""
+    """A folder (relative to the recipe), a hub id, `embedded` or `embedded-canvas`."""
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
