@@ -39,6 +39,7 @@ GROUPS = {
         "info": Verb("info", "info", "What a checkpoint is and what it needs."),
         "probe": Verb("probe", "probe", "Record how layers move between steps."),
         "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
+        "predict": Verb("predict", "predict", "Speeds that a named card should reach."),
     },
     "Experiments": {
         "demo": Verb("demo", "demo", "A sweep in minutes, its verdict and its report."),
