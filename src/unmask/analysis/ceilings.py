@@ -373,7 +373,7 @@ def _samples(
     for each in sorted(configurations, key=lambda candidate: candidate.name != control):
         decode = recipe.decode_of(each)
         settings = tuple(
-            getattr(decode, name) for name in (SCORED_BY if scored else decode.__struct_fields__)
+            getattr(decode, name, None) for name in (SCORED_BY if scored else decode.__struct_fields__)
         )
         if each.name == control or each.name not in equal:
             classes.setdefault((settings, canonical(policy_spec(each.policy), layers)), each.name)
