@@ -129,6 +129,10 @@ def test_plan_tells_a_criterion_that_cannot_be_met(run: Run, tmp_path: Path, sto
     )
     assert "The criterion asks for 5x by counted work, but" in by_work
     assert "at most by the work they skip at equal steps; no run can confirm it." in by_work
+    predicted = counted.replace('by = "work"', 'by = "predicted:h100"')
+    by_prediction = " ".join(run("plan", write_recipe(tmp_path / "predicted", predicted)).stdout.split())
+    assert "asks for 5x by speed predicted for the h100, but the candidates can reach 1." in by_prediction
+    assert "at most on h100 at equal steps; no run can confirm it." in by_prediction
     settings = hopeless.replace('candidates = ["k2_*"]', 'candidates = ["t0.7"]')
     assert "no run can confirm" not in run("plan", write_recipe(tmp_path / "other", settings)).stdout
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from unmask.analysis.anytime import METHOD
-from unmask.analysis.gains import GAINED, Gain, counted_gain, exact_gain, speedup_of, timed_gain
+from unmask.analysis.gains import GAINED, PREDICTED, Gain, counted_gain, exact_gain, speedup_of, timed_gain
 from unmask.analysis.guards import Finding, run_guards
 from unmask.analysis.losses import Comparisons, Loss, anytime_loss, comparisons_of, loss_of
 from unmask.analysis.statistics import careful_discordance, samples_for_margin
@@ -38,6 +38,13 @@ MEANINGS = {
         "Tokens a forward: accepted tokens over all forwards but prefills, the candidate's divided by the "
         "control's. They are counted, not timed, so they have no interval."
     ),
+} | {
+    by: (
+        f"Speed predicted for the {card} at batch 1, from counted bytes, arithmetic and launches: the control's "
+        "seconds divided by the candidate's, over the same rows. Nothing was timed there, so it has no interval; "
+        "`unmask gpu-check` on such a card tells how far the prediction holds."
+    )
+    for by, card in PREDICTED.items()
 }
 """What a counted gain is; where a speed comes from is said with its timing run."""
 

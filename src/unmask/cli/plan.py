@@ -20,6 +20,7 @@ from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
 from unmask.errors import UnmaskError
 from unmask.lab.planning import Plan, SweepRun
+from unmask.spec.family import FAMILIES
 from unmask.spec.sweep import task_label
 
 MOST_COLUMNS = 4
@@ -211,6 +212,8 @@ def _remarks(sweep: Plan) -> Iterator[str]:
     outlook, planned = sweep.outlook, {run.planned.task for run in sweep.runs}
     if outlook.steps_known_by:
         yield f"Tokens a step are those of {join_words(outlook.steps_known_by)}."
+    if FAMILIES[sweep.lock.family].canvas:
+        yield "Prompts are taken to have 128 tokens; on a canvas, what caches and trim save grows with the prompt."
     if outlook.unpriced:
         yield (
             "The steps of other decode settings than the control's are not known, and so is not what they save or cost "

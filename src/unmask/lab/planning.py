@@ -31,8 +31,9 @@ from unmask.store.store import Store, run_id
 from unmask.store.traces import keep_traces
 
 if TYPE_CHECKING:
-    from unmask.analysis.ceilings import Outlook, StepCounts
+    from unmask.analysis.ceilings import Outlook
     from unmask.analysis.forecast import Forecast
+    from unmask.analysis.step_counts import StepCounts
     from unmask.lab.stopping import Decision
 
 
@@ -126,7 +127,7 @@ class Plan:
 
     def _steps_of_traces(self) -> "dict[str, StepCounts]":
         """A trace speaks for every configuration with the decode settings of the one that it is given for."""
-        from unmask.analysis.ceilings import StepCounts
+        from unmask.analysis.step_counts import StepCounts
         from unmask.policies.calibration import recorded_steps
 
         recipe = self.opened.recipe

@@ -113,7 +113,8 @@ class GridSpec(Part, frozen=True, kw_only=True):
     """Decode settings put over the recipe's."""
 
 
-Gained = Literal["speed", "work", "tokens_a_forward"]
+Predicted = Literal["predicted:rtx6000", "predicted:a100", "predicted:l40s", "predicted:h100"]
+Gained = Literal["speed", "work", "tokens_a_forward", Predicted]
 """What a candidate is to gain: time in a timing run, counted operations, or accepted tokens a forward."""
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.reading import is_countable, read_plain
+from unmask.spec.build import Count, Positive
 from unmask.store.attempt import AnyAnswer, Attempt, attempts_in
 from unmask.store.computation import Computation
 from unmask.store.files import (
@@ -41,17 +42,17 @@ FolderName = Annotated[str, msgspec.Meta(pattern=rf"\A{FOLDER.pattern}\Z")]
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """By what a run is judged that may end before its last row; a part of worker.json."""
 
-    control: str
+    control: FolderName
     """Folder of the control's run."""
-    candidates: tuple[str, ...]
+    candidates: tuple[FolderName, ...]
     """Folders of the candidates' runs."""
-    bounds: tuple[float, ...]
+    bounds: tuple[Annotated[float, msgspec.Meta(ge=0, le=1)], ...]
     """Losses that the criterion names. A run is decided when its loss certainly lies on one side of each."""
-    comparisons: int
+    comparisons: Count
     """Comparisons with the control that hold together."""
-    rows: int
+    rows: Positive
     """Of a round."""
-    seed: int = 0
+    seed: Count = 0
     """Of the order."""
 
 
