@@ -7,7 +7,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from cli_cases import CONTEXT, Run, error_line
+from cli_cases import CONTEXT, Run
 
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.memory import PROCESS_BYTES, buffer_bytes, kv_bytes, weight_bytes
