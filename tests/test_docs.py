@@ -202,6 +202,13 @@ def test_every_estimator_has_a_heading_and_names_its_families(estimator: str) ->
     assert named or able == set(FAMILIES)
 
 
+def test_the_readme_names_everything_that_can_be_chosen() -> None:
+    specs = [tag(spec) for union in (AnyPolicySpec, AnyRuleSpec) for spec in get_args(union)]
+    named = {*FAMILIES, *get_args(EstimatorName), *specs} - {"full", "custom"}
+    readme = text_of(ROOT / "README.md")
+    assert sorted(name for name in named if f"`{name}`" not in readme) == []
+
+
 @pytest.mark.parametrize("guard", [guard.name for guard in GUARDS])
 def test_every_guard_has_a_row(guard: str) -> None:
     assert f"| `{guard}` |" in text_of(DOCS / "analysis.md")
