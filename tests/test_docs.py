@@ -222,3 +222,9 @@ def test_every_column_has_a_row(column: str) -> None:
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     navigation = text_of(ROOT / "mkdocs.yml").partition("nav:")[2]
     assert sorted(re.findall(r"([\w-]+\.md)", navigation)) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.glob("pictures/*")), ids=lambda picture: picture.name)
+def test_pictures_are_small_and_used(picture: Path) -> None:
+    assert picture.stat().st_size < 150_000
+    assert any(f"pictures/{picture.name}" in text_of(document) for document in DOCUMENTS)
