@@ -99,12 +99,12 @@ def steps_of(engine: Engine, policy: Any, watch: Any) -> list[tuple[StepEvent, t
 
 
 BUDGETS = {
-    None: (20, 1, 2),
-    "layer_reuse": (22, 1, 3),
-    "trim": (26, 1, 4),
-    "adaptive": (32, 2, 3),
-    "combine": (35, 2, 4),
-    "custom": (22, 1, 3),
+    None: (14, 1, 1),
+    "layer_reuse": (16, 1, 1),
+    "trim": (19, 1, 3),
+    "adaptive": (24, 2, 1),
+    "combine": (26, 2, 3),
+    "custom": (15, 1, 1),
 }
 """Operations a layer, copies to the host and uploads of one forward, by policy."""
 
