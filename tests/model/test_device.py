@@ -1,5 +1,7 @@
 """The device and dtype that users expect, and sentences for those that are not there."""
 
+from typing import Any
+
 import pytest
 import torch
 
