@@ -55,7 +55,7 @@ fuzz: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/decode.py
 
-BENCHMARKS := batching prefix growth where_time_goes memory layouts reuse scoring store
+BENCHMARKS := batching canvas prefix growth where_time_goes memory layouts reuse scoring store
 
 bench-all: bench
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -25,9 +25,9 @@ import unmask
 from pages import markdown, put_into_page
 from training.task_files import ROWS, TASK_FILES, Row
 from unmask import lab
-from unmask.analysis.table import experiment_table
+from unmask.analysis.stored import experiment_table
 from unmask.analysis.verdict import Candidate, verdict
-from unmask.analysis.words import in_percent, span
+from unmask.analysis.words import MINUS, in_percent, span
 from unmask.store import Store
 
 TASK = "unmask_arith"
@@ -91,7 +91,9 @@ def lines_of(seed: int, store: Store, seconds: float) -> list[list[str]]:
         return [
             candidate.configuration,
             f"{gain.value:.2f}x" if gain else "",
-            f"{in_percent(loss.value)} ({span(loss.interval.low, loss.interval.high)})" if loss else "",
+            f"{in_percent(loss.value)} ({span(loss.interval.low, loss.interval.high)})".replace(MINUS, "-")
+            if loss
+            else "",
             "yes" if candidate.configuration in judged.confirmed else "no",
         ]
 

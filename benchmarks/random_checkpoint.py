@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from unmask.model.config import parse_config
 from unmask.model.hub import find_checkpoint
 from unmask.model.synthetic import draw_weights
 
@@ -82,6 +83,36 @@ AUTOREGRESSIVE: dict[str, dict[str, Any]] = {
     "qwen2.5-0.5b": SHAPES["0.5b"] | {"bd_size": None, "mask_token_id": None},
 }
 """Shapes of models that predict one token at a time; a null stands for a field that is not there."""
+LLADA_WORDS = {
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "intermediate_size": "mlp_hidden_size",
+    "vocab_size": "embedding_size",
+    "max_position_embeddings": "max_sequence_length",
+    "tie_word_embeddings": "weight_tying",
+}
+
+
+def _dream(shape: str) -> dict[str, Any]:
+    """A shape as Dream has it: the same fields, no block size."""
+    named = {"architectures": ["DreamModel"], "model_type": "Dream", "bd_size": None, "pad_token_id": 0}
+    return SHAPES[shape] | named
+
+
+def _llada(shape: str) -> dict[str, Any]:
+    """A shape in LLaDA's words."""
+    config = {LLADA_WORDS.get(name, name): value for name, value in (COMMON | SHAPES[shape]).items()}
+    left_out = dict.fromkeys([*LLADA_WORDS, "bd_size", "hidden_act"])
+    named = {"architectures": ["LLaDAModelLM"], "model_type": "llada", "activation_type": "silu"}
+    return config | left_out | named | {"vocab_size": SHAPES[shape]["vocab_size"], "pad_token_id": 0}
+
+
+CANVASES = {f"llada-{shape}": _llada(shape) for shape in SHAPES} | {
+    f"dream-{shape}": _dream(shape) for shape in SHAPES
+}
+"""The same shapes with whole-canvas attention."""
 
 
 def config_of(shape: str) -> dict[str, Any]:
@@ -89,7 +120,8 @@ def config_of(shape: str) -> dict[str, Any]:
     if shape == "embedded":
         config: dict[str, Any] = json.loads((find_checkpoint(shape) / "config.json").read_text())
         return config
-    return COMMON | (SHAPES | AUTOREGRESSIVE)[shape]
+    config = COMMON | (SHAPES | AUTOREGRESSIVE | CANVASES)[shape]
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def random_checkpoint(shape: str, cache: Path = DEFAULT_CACHE) -> Path:
@@ -99,8 +131,9 @@ def random_checkpoint(shape: str, cache: Path = DEFAULT_CACHE) -> Path:
         return folder
     config = config_of(shape)
     weights = draw_weights({"seed": SEED, "logit_scale": 1.0, "config": config})
-    weights["model.embed_tokens.weight"] *= EMBEDDING_SPREAD
-    weights["model.norm.weight"] *= LOGIT_SPREAD / (EMBEDDING_SPREAD * config["hidden_size"] ** 0.5)
+    known = parse_config(config, {}, source=shape)
+    weights[known.network.names["embedding"]] *= EMBEDDING_SPREAD
+    weights[known.network.names["norm"]] *= LOGIT_SPREAD / (EMBEDDING_SPREAD * known.hidden_size**0.5)
     return _write(folder, weights, config)
 
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ class CanvasSettings:
     """`none` feeds the canvas in every step; later steps of a sub-block feed, with `prefix`, the sub-block and what
     follows it, with `dual` the sub-block."""
     refresh_every: int | None = None
-    """With a cache: steps after which a sub-block takes a full step again."""
+    """With a cache: steps after which a sub-block takes a full step again; idle ones do not count."""
     guidance: float = 0.0
     """Published as cfg_scale."""
     never: frozenset[int] = frozenset()
@@ -187,6 +187,8 @@ class CanvasBruteForce:
         self.begin, self.end = len(prompt), len(prompt) + settings.max_new_tokens
         self.tokens = [*prompt, *[network.mask_token] * settings.max_new_tokens]
         self.steps: list[CanvasStep] = []
+        self.since_full = 0
+        """Steps of this sub-block that wrote something, from its last full step on."""
         self.memory: Memory = {}
         self.memory_without_prompt: Memory = {}
 
@@ -221,18 +223,30 @@ class CanvasBruteForce:
     def forwards(self, idle: bool = True) -> Counter[tuple[str, int]]:
         """How many forwards of each kind fed how many rows; guidance takes two a step."""
         taken: Counter[tuple[str, int]] = Counter()
-        for step in self.steps:
-            if step.writes or idle:
-                taken[step.kind, step.rows] += 2 if self.settings.guidance else 1
+        for step in self.steps if idle else self.needed_steps:
+            taken[step.kind, step.rows] += 2 if self.settings.guidance else 1
         return taken
+
+    @property
+    def needed_steps(self) -> list[CanvasStep]:
+        """The steps without idle ones: what follows an idle step knows no more, so its forward serves for both."""
+        needed: list[CanvasStep] = []
+        first: CanvasStep | None = None
+        for step in self.steps:
+            first = first or step
+            if step.writes:
+                needed.append(replace(step, kind=first.kind, rows=first.rows))
+                first = None
+        return needed
 
     def _unknown(self, columns: range) -> list[int]:
         return [column for column in columns if self.tokens[column] == self.network.mask_token]
 
     def _step(self, step: int, sub_block: range) -> None:
         cache = self.settings.cache
-        if cache == "none" or step % (self.settings.refresh_every or math.inf) == 0:
+        if cache == "none" or step == 0 or self.since_full == self.settings.refresh_every:
             kind, rows = "full", range(self.end)
+            self.since_full = 0
         else:
             kind, rows = cache, range(sub_block.start, sub_block.stop if cache == "dual" else self.end)
         opens = bool(self.network.shift) and cache != "none" and step == 0
@@ -253,6 +267,7 @@ class CanvasBruteForce:
         for column, token in writes.items():
             self.tokens[column] = token
         self.steps.append(CanvasStep(kind, len(rows), writes, logit_gap, choice_gap))
+        self.since_full += bool(writes)
 
     def _logits(self, rows: range, candidates: Sequence[int]) -> Tensor:
         """What the network says about candidates, without the tokens that are never predicted."""

@@ -15,6 +15,7 @@ import click
 import msgspec
 import pytest
 
+import unmask
 from unmask.analysis.guards import GUARDS
 from unmask.cli.group import VERBS, app
 from unmask.report.tables import COLUMNS
@@ -136,6 +137,16 @@ def tables_of(kind: Any) -> Iterator[str]:
     else:
         for part in get_args(kind):
             yield from tables_of(part)
+
+
+def test_the_changelog_has_no_item_twice() -> None:
+    items = re.findall(r"^- .*(?:\n  .*)*", text_of(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert [item for item in items if items.count(item) > 1] == []
+
+
+@pytest.mark.parametrize("name", sorted({*unmask.__all__, *unmask.lab.__all__} - {"lab"}))
+def test_every_exported_name_is_explained(name: str) -> None:
+    assert name in headings("api.md")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -19,6 +19,7 @@ from unmask.conformance.published import CANVAS_KINDS
 from unmask.engine import decode as decoding
 from unmask.engine.monte_carlo import Draw, drawn, estimate
 from unmask.engine.prompt import Request
+from unmask.engine.rules import make_rule
 from unmask.engine.score import ScoreRequest
 from unmask.errors import UnmaskError
 from unmask.policies.registry import make_policy
@@ -39,6 +40,8 @@ def of(family: Family, seed: int = 0, **changes: Any) -> Model:
 @st.composite
 def specs(draw: st.DrawFn, family: Family, cached: bool | None = None) -> DecodeSpec:
     """Settings that a family can serve."""
+    rule = draw(rules())
+    ends = (None, None, "never", *(["last"] if make_rule(rule, family).score == "confidence" else []))
     cache = draw(st.sampled_from(family.caches if cached is None else family.caches[1:]))
     filters = family.filters_greedy and draw(st.booleans())
     return DecodeSpec(
@@ -50,7 +53,8 @@ def specs(draw: st.DrawFn, family: Family, cached: bool | None = None) -> Decode
         guidance=draw(st.sampled_from((0.0, 0.0, 0.5, 2.0))),
         top_p=draw(st.floats(0.5, 0.99)) if filters else None,
         top_k=draw(st.integers(2, 9)) if filters and draw(st.booleans()) else None,
-        rule=draw(rules()),
+        end_of_text=draw(st.sampled_from(ends)),
+        rule=rule,
     )
 
 
@@ -67,6 +71,8 @@ def settings_of(spec: DecodeSpec, family: Family, **changes: Any) -> CanvasSetti
         "top_p": full.top_p,
         "top_k": full.top_k,
         "stop_tokens": frozenset(full.stop_tokens or ()),
+        "never": frozenset(ENDS[:1] if full.end_of_text == "never" else ()),
+        "last": frozenset(ENDS if full.end_of_text == "last" else ()),
     }
     return CanvasSettings(**(values | changes))
 
@@ -75,7 +81,7 @@ def agrees(model: Model, prompt: list[int], settings: CanvasSettings, found: Tra
     """Whether steps are the oracle's, idle ones left out; False where they part within rounding, else it fails."""
     expected = CanvasBruteForce(model.oracle, prompt, settings)
     expected.run()
-    steps = [step for step in expected.steps if step.writes]
+    steps = expected.needed_steps
     for ours, theirs in zip(found.steps, steps, strict=False):
         if ours.writes != theirs.writes and min(theirs.logit_gap, theirs.choice_gap) <= NEAR:
             return False
@@ -92,10 +98,16 @@ def agrees(model: Model, prompt: list[int], settings: CanvasSettings, found: Tra
 @pytest.mark.parametrize("family", CANVASES, ids=lambda family: family.name)
 @given(st.data())
 def test_random_settings_equal_brute_force(family: Family, data: st.DataObject) -> None:
+    """Each request of a batch, whose prompts and answers have lengths of their own."""
     model = of(family, seed=data.draw(st.integers(0, 2), label="seed"))
-    prompt, spec = data.draw(prompts(30), label="prompt"), data.draw(specs(family), label="spec")
-    (found,) = trace(model.engine, [prompt], spec)
-    assume(agrees(model, prompt, settings_of(spec, family), found))
+    rows = data.draw(st.lists(requests(30, 20), min_size=1, max_size=3), label="rows")
+    spec = data.draw(specs(family), label="spec")
+    found = trace(model.engine, rows, spec, data.draw(st.integers(1, 3), label="batch size"))
+    compared = [
+        agrees(model, list(row.prompt), settings_of(spec, family, max_new_tokens=row.max_new_tokens), one)
+        for row, one in zip(rows, found, strict=True)
+    ]
+    assume(any(compared))
 
 
 @pytest.mark.parametrize("held", ["never", "last"])
@@ -126,7 +138,7 @@ def test_a_batch_decodes_what_each_request_decodes_alone(family: Family, data: s
                 {"temperature": 0.8},
                 {"rule": {"kind": "random", "n": 2}},
                 {"rule": {"kind": "origin", "steps": 5}},
-                {"rule": {"kind": "share", "steps": 5, "temperature": 0.5}},
+                {"rule": {"kind": "share", "steps": 5, "temperature": 0.5}, "end_of_text": None},
             )
         ),
         label="lots",

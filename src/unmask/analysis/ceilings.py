@@ -5,45 +5,47 @@ results are judged by their own accounting: the named layers are skipped, the ot
 written.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.equality import (
+    SCORED_BY,
+    copies_in_scores,
+    equal_everywhere,
+    is_scored,
+    tokens_are_given,
+    why_idle,
+)
+from unmask.analysis.gains import GAINED, PREDICTED
+from unmask.analysis.likeness import spec_of
 from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
+from unmask.analysis.step_counts import StepCounts, counted_steps, pattern
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import NO_STEPS, Full, no_step_to_reuse
-from unmask.engine.step_plan import DENOISING
+from unmask.cost.cards import card_named, card_reported
+from unmask.cost.prediction import predicted_seconds
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec
+from unmask.spec import AnyPolicySpec, FullSpec
 from unmask.spec.decode import ResolvedSpec, cache_of
 from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import locked_for
 
-GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
-"""Devices by a part of the name that their driver reports."""
 ANY = Device("any", 1e12, 1e12)
-PATTERN = 24
-"""Steps of the pattern that stands for a mean number of tokens a step."""
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
-SHARES = tuple(tuple(index * part % 8 < part for index in range(8)) for part in range(9))
-"""How often the leftmost position is among those that a step makes known: never, in one step of eight, ... always."""
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
+LONGEST_PROMPT = 4096
+"""Tokens of a prompt, where a criterion is to be called out of reach whatever the prompts are."""
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
 
@@ -90,8 +92,7 @@ def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -
 
 
 def _device(entry: ConfigurationResult) -> str | None:
-    machine = str(entry.provenance.get("machine") or "")
-    return next((name for part, name in GPUS.items() if part in machine), None)
+    return card_reported(str(entry.provenance.get("machine") or ""))
 
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
@@ -108,40 +109,17 @@ def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> 
     effect = control.effect.get("generation") if control else None
     if not effect or control is None or not control.tokens:
         return Script(**settings)
-    steps = sum(effect.forwards.get(kind.value, 0) for kind in DENOISING)
-    return Script(**settings, unmasked=_pattern(control.tokens / steps)) if steps else Script(**settings)
+    if family.canvas and (blocks := effect.forwards.get("block", 0)):
+        settings |= _lengths(entry, round(effect.rows["block"] / blocks), control.tokens / effect.requests)
+    tokens, block, sub = counted_steps(effect, control.tokens, control.decode, family)
+    steps = block + sub
+    return Script(**settings, unmasked=pattern(tokens / steps)) if steps else Script(**settings)
 
 
-def _pattern(mean: float) -> tuple[int, ...]:
-    """Whole numbers of at least 1 with this mean, evenly mixed."""
-    ends = [math.floor(max(1.0, mean) * step + 1e-9) for step in range(PATTERN + 1)]
-    return tuple(after - before for before, after in pairwise(ends))
-
-
-@dataclass(frozen=True, slots=True)
-class StepCounts:
-    """How many positions the denoising steps of some decode settings make known, and how that is known."""
-
-    unmasked: tuple[int, ...]
-    leftmost: tuple[bool, ...]
-    known_by: str
-
-    @classmethod
-    def of(cls, tokens: int, block: int, sub: int, known_by: str) -> "StepCounts":
-        """Steps of these numbers: as many tokens each, and as large a share of full-block steps."""
-        unmasked = _pattern(tokens / (block + sub))
-        leftmost = min(SHARES, key=lambda shares: abs(_block_share(unmasked, shares) - block / (block + sub)))
-        return cls(unmasked, leftmost, known_by)
-
-    @property
-    def mean(self) -> float:
-        """Tokens a step."""
-        return sum(self.unmasked) / len(self.unmasked)
-
-
-def _block_share(unmasked: tuple[int, ...], leftmost: tuple[bool, ...]) -> float:
-    steps = rehearse(Full(), 1, Script(unmasked=unmasked, leftmost=leftmost)).steps()
-    return steps["block"] / (steps["block"] + steps["sub"])
+def _lengths(entry: ConfigurationResult, canvas: int, answered: float) -> dict[str, int]:
+    """What was fed on a canvas: as much of it as was asked for is the answer, whose end may come earlier."""
+    asked = min(max(1, canvas - 1), max(round(answered), entry.decode.get("max_new_tokens") or 0))
+    return {"prompt_tokens": canvas - asked, "new_tokens": asked, "answered": min(asked, round(answered))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +166,16 @@ def outlook(
 
     `steps` says, by configuration, what is known of the steps that its decode settings take.
     """
-    device, known = device or (GPU if recipe.resources.gpus else None), steps or {}
+    device, known = device or (GPU if recipe.resources.gpus else None), dict(steps or {})
     configurations = recipe.expanded()
+    known |= _planned(recipe, configurations, lock)
     scripts = {each.name: _script_of(recipe, each, lock, known) for each in configurations}
     control = next(each for each in configurations if each.name == recipe.control)
     usual = _decoded(recipe, control, lock)
     others = [each.name for each in configurations if _decoded(recipe, each, lock) != usual]
     unpriced = [name for name in others if name not in known or control.name not in known]
     ceilings: dict[str, Ceiling] = {}
+    highest: dict[str, Ceiling] = {}
     flops: dict[str, float] = {}
     for configuration in configurations:
         name, shape = configuration.name, ModelShape.of(locked_for(recipe, configuration, lock).shape)
@@ -203,7 +183,9 @@ def outlook(
         against = script if name in unpriced else replace(scripts[control.name], new_tokens=script.new_tokens)
         try:
             spec = policy_spec(configuration.policy)
-            ceilings[name] = _ceiling(spec, shape, device, script, against)
+            ceilings[name] = highest[name] = _ceiling(spec, shape, device, script, against)
+            if script.family.canvas:
+                highest[name] = _ceiling(spec, shape, device, *map(_with_long_prompt, (script, against)))
             ledger = rehearse(make_policy(spec, shape.layers), shape.layers, script)
         except UnmaskError as error:
             raise UnmaskError(f"Configuration {name}: {error}") from None
@@ -216,8 +198,8 @@ def outlook(
         other_settings=others,
         unpriced=unpriced,
         idle=idle,
-        equal=_equal(recipe, configurations, lock),
-        beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, ceilings, device),
+        equal=[same for same in equal_everywhere(recipe, configurations, lock) if len(same) > 1],
+        beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, highest, device, scripts, shape),
         samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
     )
@@ -230,6 +212,24 @@ def _ceiling(
         return ceiling_of(spec, shape, DEVICES[device], script, against)
     ceiling = ceiling_of(spec, shape, ANY, script, against)
     return replace(ceiling, speedup=_speedup_by_work(ceiling))
+
+
+def _with_long_prompt(script: Script) -> Script:
+    """On a canvas steps feed the prompt too, so most can be saved where it is long."""
+    return replace(script, prompt_tokens=LONGEST_PROMPT)
+
+
+def _planned(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock
+) -> dict[str, StepCounts]:
+    """Steps that are known because the unmasking rule goes by their number."""
+    planned = {}
+    for each in configurations:
+        _, decode = _decoded(recipe, each, lock)
+        script = script_of(decode, FAMILIES[locked_for(recipe, each, lock).family])
+        if counts := StepCounts.planned(script, decode.unmasking):
+            planned[each.name] = counts
+    return planned
 
 
 def _script_of(
@@ -264,57 +264,17 @@ def _layers(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> int
     return ModelShape.of(locked_for(recipe, configuration, lock).shape).layers
 
 
-def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
-    groups: dict[object, list[str]] = {}
-    for configuration in configurations:
-        model, decode = _decoded(recipe, configuration, lock)
-        meaning = canonical(policy_spec(configuration.policy), _layers(recipe, configuration, lock))
-        key = model, msgspec.json.encode(decode), meaning
-        groups.setdefault(key, []).append(configuration.name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
 def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
-    copies = _copies_in_scores(recipe, configurations, lock)
+    copies = copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
-        if awake and not FAMILIES[lock.family].has_mask:
-            idle.append(Idle(task.name, awake, "Cannot act", NO_STEPS))
-        if not is_scored(task.name) or not FAMILIES[lock.family].has_mask:
-            continue
-        if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
+        if awake and (reason := why_idle(task.name, task.estimator, lock)):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
-        if copies:
+        if copies and tokens_are_given(task.name, lock):
             idle.append(Idle(task.name, copies, "Nothing new", GIVEN))
     return idle
-
-
-def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
-    """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, tuple[str, ResolvedSpec]] = {}
-    copies = []
-    for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        model, decode = decoded = _decoded(recipe, each, lock)
-        settings = tuple(getattr(decode, name, None) for name in SCORED_BY)
-        meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
-        if first.setdefault(meaning, decoded) != decoded:
-            copies.append(each.name)
-    return copies
-
-
-def is_scored(task: str) -> bool:
-    """Whether a task's choices are scored; None of them is generated."""
-    return None not in _choices(task)
-
-
-def _choices(task: str) -> set[str | None]:
-    """What is scored in the tasks of a name; None for what is generated, or not known to this version."""
-    try:
-        return {source.choices for source in members_of(task)}
-    except (KeyError, UnmaskError):
-        return {None}
 
 
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
@@ -333,7 +293,14 @@ def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     return None
 
 
-def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None) -> str | None:
+def _beyond(
+    recipe: Recipe,
+    ceilings: Mapping[str, Ceiling],
+    device: str | None,
+    scripts: Mapping[str, Script],
+    shape: ModelShape,
+) -> str | None:
+    """Why no candidate can gain what the criterion asks for; `shape` is that of the only checkpoint."""
     success = recipe.success
     if success is None or success.by == "tokens_a_forward":
         return None
@@ -347,17 +314,35 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     if any((recipe.model_of(each), recipe.decode_of(each)) != usual for each in candidates):
         return None
     by_work = success.by == "work"
-    reachable = [ceilings[configuration.name] for configuration in candidates]
-    best = max(
-        1 / (1 - min(MOST, ceiling.flops_saved)) if by_work else ceiling.speedup for ceiling in reachable
-    )
+    card = PREDICTED.get(success.by)
+    if card:
+        best = max(_predicted_gain(each, scripts[each.name], shape, card) for each in candidates)
+    else:
+        reachable = [ceilings[configuration.name] for configuration in candidates]
+        best = max(
+            1 / (1 - min(MOST, ceiling.flops_saved)) if by_work else ceiling.speedup for ceiling in reachable
+        )
     if best >= success.confirm.least_gain:
         return None
-    roofline = f"on {device}" if device and not by_work else "by the work they skip"
+    roofline = f"on {card or device}" if card or (device and not by_work) else "by the work they skip"
     return (
         f"The criterion asks for {success.confirm.least_gain:g}x by {GAINED[success.by]}, but the candidates can reach "
         f"{best:.2f}x at most {roofline} at equal steps; no run can confirm it."
     )
+
+
+def _predicted_gain(configuration: ConfigurationSpec, script: Script, shape: ModelShape, card: str) -> float:
+    """The most that a policy gains on a card by prediction at batch 1, at equal steps."""
+    spec, on = policy_spec(configuration.policy), card_named(card)
+    scripts = [script, _with_long_prompt(script)] if script.family.canvas else [script]
+    if script.leftmost is None:
+        scripts = [replace(each, leftmost=(always,)) for each in scripts for always in (True, False)]
+
+    def seconds(policy: AnyPolicySpec, assumed: Script) -> float:
+        ledger = rehearse(make_policy(policy, shape.layers), shape.layers, assumed)
+        return predicted_seconds(ledger, shape, on)
+
+    return max(seconds(FullSpec(), each) / seconds(spec, each) for each in scripts)
 
 
 def _samples(
@@ -373,7 +358,7 @@ def _samples(
     for each in sorted(configurations, key=lambda candidate: candidate.name != control):
         decode = recipe.decode_of(each)
         settings = tuple(
-            getattr(decode, name) for name in (SCORED_BY if scored else decode.__struct_fields__)
+            getattr(decode, name, None) for name in (SCORED_BY if scored else decode.__struct_fields__)
         )
         if each.name == control or each.name not in equal:
             classes.setdefault((settings, canonical(policy_spec(each.policy), layers)), each.name)

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from unmask.analysis.ceilings import StepCounts
+from unmask.analysis.step_counts import StepCounts, counted_steps
 from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
 from unmask.spec import known_policy
+from unmask.spec.family import FAMILIES, Family
 from unmask.spec.lock import Lock, Outline
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked
@@ -99,7 +100,8 @@ def _steps_of_task(
             and _same(record.decode, run.identity["decode"])
             and _in_full(record)
         ]
-        if steps := _steps_of(alike[:RECENT], task, store):
+        locked = lock.with_checkpoint(run.model) if run.model else lock
+        if steps := _steps_of(alike[:RECENT], task, store, FAMILIES[locked.family]):
             by_configuration[run.configuration] = steps
     return by_configuration
 
@@ -109,15 +111,14 @@ def _in_full(record: IndexRecord) -> bool:
     return policy is not None and policy.dead is not None
 
 
-def _steps_of(earlier: Sequence[IndexRecord], task: str, store: Store) -> StepCounts | None:
-    tokens = block = sub = 0
+def _steps_of(earlier: Sequence[IndexRecord], task: str, store: Store, family: Family) -> StepCounts | None:
+    sums: list[tuple[int, int, int]] = []
     for record in earlier:
         result = RunFolder(store.runs_folder / record.folder).result()
         effect = result.effect.get("generation") if isinstance(result, AccuracyResult) else None
         if effect is not None:
-            tokens += record.answers.tokens or 0
-            block += effect.forwards.get("block", 0)
-            sub += effect.forwards.get("sub", 0) + effect.forwards.get("tail", 0)
+            sums.append(counted_steps(effect, record.answers.tokens or 0, record.decode, family))
+    tokens, block, sub = (sum(column) for column in zip(*sums, strict=True)) if sums else (0, 0, 0)
     return StepCounts.of(tokens, block, sub, f"earlier runs of {task}") if tokens and block + sub else None
 
 
@@ -140,7 +141,8 @@ def _on_such_a_machine(record: IndexRecord, recipe: Recipe) -> bool:
 
 def _is_comparable(record: IndexRecord, run: PlannedRun) -> bool:
     """Whether a row of the earlier run is about as much work as one of the planned run."""
-    if (record.kind, record.task) != (run.kind, run.task):
+    kind = "accuracy" if run.kind == "twin" else run.kind
+    if (record.kind, record.task) != (kind, run.task):
         return False
     if run.kind == "timing":
         return bool(record.identity["batch_size"] == run.identity["batch_size"])

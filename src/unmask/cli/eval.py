@@ -275,6 +275,12 @@ def _show(document: dict[str, Any]) -> None:
             screen.print(
                 f"{what}: {part[rate]:.1f} {unit}{beside} over {counted(part['requests'], 'request')} (accuracy run)"
             )
+    model = document["model"]
+    if "likelihood_stderr" in model:
+        screen.print(
+            f"log likelihoods: {counted(model['decode']['draws'], 'draw')} each, with a standard error of "
+            f"{model['likelihood_stderr']:.3f} on average"
+        )
 
 
 def _tokens_a_forward(document: dict[str, Any]) -> str:

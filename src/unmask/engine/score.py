@@ -111,7 +111,7 @@ def _estimated(
     """Score by random masks; every request is a group of its own, and no step follows another."""
     likelihood = engine.config.family.likelihood
     assert likelihood is not None, "the family says that it can be scored so"
-    ends = engine.config.stop_tokens[:1] if likelihood.ends else ()
+    ends = _ends(engine, "monte_carlo")
     draws = [drawn(likelihood, request, decode.draws, decode.seed) for request in requests]
     ended = [ScoreRequest(request.prefix, (*request.target, *ends)) for request in requests]
     estimates = estimate(engine, ended, draws, decode, batch_size, progress)
@@ -159,6 +159,13 @@ def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> B
     )
 
 
+def _ends(engine: "Engine", estimator: EstimatorName) -> tuple[int, ...]:
+    """The end token that some publishers' estimates put behind every target."""
+    likelihood = engine.config.family.likelihood
+    shown = estimator == "monte_carlo" and likelihood is not None and likelihood.ends
+    return engine.config.stop_tokens[:1] if shown else ()
+
+
 def _target(index: int, request: ScoreRequest, engine: "Engine", estimator: EstimatorName) -> Target:
     if not isinstance(request, ScoreRequest):
         raise UnmaskError("A score needs a ScoreRequest with the token ids of a prefix and a target.")
@@ -166,10 +173,9 @@ def _target(index: int, request: ScoreRequest, engine: "Engine", estimator: Esti
     if not prefix or not target:
         raise UnmaskError("A prefix and a target must have at least one token each.")
     context, vocabulary = engine.config.max_positions, engine.config.vocab_size
-    if len(prefix) + len(target) > context:
-        raise UnmaskError(
-            f"Prefix and target have {len(prefix) + len(target)} tokens but the model's context is {context}."
-        )
+    length = len(prefix) + len(target) + len(_ends(engine, estimator))
+    if length > context:
+        raise UnmaskError(f"Prefix and target have {length} tokens but the model's context is {context}.")
     if not all(0 <= token < vocabulary for token in (*prefix, *target)):
         raise UnmaskError(f"A token id is outside the vocabulary of {vocabulary} tokens.")
     if estimator == "canvas" and len(target) > 1:

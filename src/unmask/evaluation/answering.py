@@ -91,6 +91,16 @@ def _stops(
     return tuple(dict.fromkeys(strings)), tuple(dict.fromkeys(tokens))
 
 
+def check_room(engine: Engine, prompt: int, wanted: int, task: str) -> None:
+    """Refuse a canvas that is too long before the first answer is given, not when its turn comes."""
+    room = engine.config.max_positions
+    if engine.config.family.canvas and prompt + wanted > room:
+        raise UnmaskError(
+            f"A prompt of {task} has {prompt} tokens, and with {wanted} new ones it makes a canvas of "
+            f"{prompt + wanted} positions, but the model has {room}; lower --num-fewshot or max_new_tokens."
+        )
+
+
 def numbered(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
     """The requests in their order, with equal ones counted in `repeat`."""
     seen: Counter[GenerationRequest] = Counter()

@@ -28,6 +28,7 @@ from unmask.evaluation.answering import (
     GenerationRequest,
     PrefixGroup,
     Scorer,
+    check_room,
     decode_settings,
     generate,
     numbered,
@@ -272,14 +273,16 @@ class UnmaskLM(TemplateLM):
     # How that is done.
 
     def _request(self, request: Instance) -> GenerationRequest:
-        settings = decode_settings(request.args[1], self.decode, self.engine)
-        return GenerationRequest(self.prompt_ids(request), settings)
+        ids, settings = self.prompt_ids(request), decode_settings(request.args[1], self.decode, self.engine)
+        check_room(self.engine, len(ids), settings.max_new_tokens, _task_name(request))
+        return GenerationRequest(ids, settings)
 
     def asked(self, arguments: Mapping[str, Any]) -> int | msgspec.UnsetType:
         """The length that a task asks of an answer, where the answer depends on it."""
-        if not self.engine.config.family.canvas:
-            return msgspec.UNSET
-        return decode_settings(arguments, self.decode, self.engine).max_new_tokens
+        canvas = self.engine.config.family.canvas
+        return (
+            decode_settings(arguments, self.decode, self.engine).max_new_tokens if canvas else msgspec.UNSET
+        )
 
     def prompt_ids(self, request: Instance) -> tuple[int, ...]:
         """Ids of the prompt of a request for a text; an empty one becomes the end token."""
@@ -332,7 +335,7 @@ class UnmaskLM(TemplateLM):
                 inactive=inactive,
                 effect=WorkSums.of(ledger, shape, len(group)).as_row(),
                 shared=shared_work(sharing, shape),
-                stderrs=_stderrs(scores),
+                stderrs=[each.stderr for each in scores if each.stderr is not None] or msgspec.UNSET,
             )
             self.journal.write(answer)
             for place, score in zip(group, answer.scores, strict=True):
@@ -386,11 +389,6 @@ def _generation_keys(requests: Sequence[Instance]) -> list[str]:
         keys.append(key_of(key, seen[key]))
         seen[key] += 1
     return keys
-
-
-def _stderrs(scores: Sequence[Score]) -> list[float] | msgspec.UnsetType:
-    """The standard errors of estimated scores; unset where scores are computed."""
-    return [score.stderr for score in scores if score.stderr is not None] or msgspec.UNSET
 
 
 def _group_key(group: PrefixGroup, requests: Sequence[ScoreRequest], names: Sequence[str]) -> str:

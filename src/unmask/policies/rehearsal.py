@@ -42,6 +42,8 @@ class Script:
     ceiling then takes the better of both extremes, and a rehearsal by itself takes it to be always among them.
     """
     family: Family = FAST_DLLM_V2
+    answered: int | None = None
+    """New tokens after which the answer has ended; None: it runs to its limit."""
 
 
 def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
@@ -58,7 +60,8 @@ def rehearse(policy: Policy, layers: int, script: Script) -> Ledger:
     )
     sequence = SequenceState(0, [TOKEN] * script.prompt_tokens, script.new_tokens, settings, layers)
     steps = cycle(zip(script.unmasked, cycle(script.leftmost or (True,)), strict=False))
-    while not sequence.finish_reason:
+    end = sequence.end if script.answered is None else script.prompt_tokens + script.answered
+    while not sequence.finish_reason and sequence.known_until < end:
         if sequence.needs_prefill:
             piece = Piece(
                 sequence,

@@ -4,6 +4,7 @@ A new rule is one struct here, named in the union at the end; one class in `unma
 `MAKERS`; and one heading in docs/decoder.md.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -35,6 +36,13 @@ class RuleSpec(
         """What a result depends on besides these fields: code, by its hash or version."""
         return {}
 
+    def writes(self, size: int, opened: bool = False) -> tuple[int, ...]:  # noqa: ARG002 (predictions decide)
+        """How many positions each step of an unknown sub-block makes known; empty where predictions decide it.
+
+        Where it was `opened`, a step before these made the first position known. Idle steps are left out.
+        """
+        return ()
+
 
 class ThresholdSpec(RuleSpec, frozen=True, kw_only=True, tag="threshold"):
     """Everything above a confidence, and the most confident positions up to a quota in any case."""
@@ -64,6 +72,15 @@ class _Paced(RuleSpec, frozen=True, kw_only=True):
             raise UnmaskError("Give either n (positions a step) or steps (steps of a sub-block).")
         within("n", self.n, 1, MOST_STEPS)
         within("steps", self.steps, 1, MOST_STEPS)
+
+    def writes(self, size: int, opened: bool = False) -> tuple[int, ...]:
+        """So many, or equal shares."""
+        share, rest = divmod(size, self.steps or size)
+        counts: list[int] = []
+        while (left := size - opened - sum(counts)) > 0:
+            step = len(counts) + opened
+            counts.append(min(left, self.n or max(1, share + (step < rest))))
+        return tuple(counts)
 
 
 class TopNSpec(_Paced, frozen=True, kw_only=True, tag="top_n"):
@@ -134,6 +151,14 @@ class ShareSpec(_Falling, frozen=True, kw_only=True, tag="share"):
         """Refuse values that mean nothing."""
         super().__post_init__()
         within("temperature", self.temperature, 0, 1_000_000)
+
+    def writes(self, size: int, opened: bool = False) -> tuple[int, ...]:
+        """The step's share, rounded down, of what is left."""
+        steps, counts = self.steps or size, list[int]()
+        for step in range(opened, max(steps, opened + 1)):
+            left, fall = size - opened - sum(counts), (1 - self.eps) / steps
+            counts.append(left if step >= steps - 1 else math.floor(left * fall / (1 - fall * step)))
+        return tuple(filter(None, counts))
 
 
 class OriginSpec(_Falling, frozen=True, kw_only=True, tag="origin"):

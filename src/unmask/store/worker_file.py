@@ -19,6 +19,8 @@ from unmask.store.files import canonical, make_folder, read_struct, write_atomic
 from unmask.store.process import ProcessMark, job_of, lives, slurm_ids, this_process
 
 WORKERS = "workers"
+TWINS = "twins"
+"""In a run's folder: runs of twins, of which each answers a few rows to show that it is the same."""
 WorkerName = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")]
 """Names a worker's file, and nothing outside of the store."""
 
@@ -60,6 +62,11 @@ class WorkerFile:
     def close(self) -> None:
         """Speak for nothing any more."""
         self._file.unlink(missing_ok=True)
+
+
+def store_of(run: Path) -> Path:
+    """The store that a run's folder lies in; a twin's lies in that of the run that stands for it."""
+    return run.parents[3 if run.parent.name == TWINS else 1]
 
 
 def held_run(store: Path, worker: str) -> str | None:
