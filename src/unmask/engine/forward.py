@@ -27,8 +27,8 @@ from unmask.model.rotation import RopeTables
 from unmask.model.scratch import Scratch
 from unmask.model.transformer import Transformer
 
-KEPT_FRAMES = 16
-"""Frames of so many places are kept: a block's and its sub-blocks', with room for what goes on between."""
+KEPT_FRAMES = 8
+"""Frames of the last so many sets of places are kept: a block's and its sub-blocks', and a few others."""
 
 
 @dataclass(frozen=True, slots=True)
