@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from re import sub
 from typing import Annotated, Self
@@ -60,8 +61,9 @@ class WorkerFile:
         write_atomically(self._file, canonical(held) + b"\n", durable=False)
 
     def close(self) -> None:
-        """Speak for nothing any more."""
-        self._file.unlink(missing_ok=True)
+        """Speak for nothing any more; a file that cannot be taken away speaks for a process that is gone."""
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
 
 
 def store_of(run: Path) -> Path:
@@ -92,7 +94,8 @@ def _read(file: Path) -> HeldRun | None:
 
 def _sweep(folder: Path) -> None:
     """Take away what workers of this machine have left that were killed."""
-    for file in folder.glob("*.json"):
-        held = _read(file)
-        if held is not None and lives(held) is False:
-            file.unlink(missing_ok=True)
+    with suppress(OSError):  # what stays speaks for nobody
+        for file in folder.glob("*.json"):
+            held = _read(file)
+            if held is not None and lives(held) is False:
+                file.unlink(missing_ok=True)
