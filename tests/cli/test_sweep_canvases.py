@@ -106,6 +106,11 @@ def test_plans_price_caches_by_the_steps_of_the_rule(swept: tuple[Path, Store, s
     outlook = json.loads(swept[2].splitlines()[-1])["outlook"]
     assert outlook["unpriced"] == []
     assert outlook["steps_known_by"] == ["the unmasking rule"]
+    idle = {(part["fate"], *part["configurations"]) for part in outlook["idle"]}
+    assert idle == {
+        ("Cannot act", "prefix_trim"),
+        ("Nothing new", "prefix", "dual", "dual_fresh"),
+    }
     saved = {name: ceiling["flops_saved"] for name, ceiling in outlook["ceilings"].items()}
     assert saved["none"] == saved["dual_fresh"] == 0
     assert 0.5 < saved["prefix"] < saved["dual"] < saved["prefix_trim"] < 1

@@ -27,7 +27,7 @@ from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec import AnyPolicySpec
 from unmask.spec.decode import ResolvedSpec, cache_of
-from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
+from unmask.spec.family import FAMILIES, FAST_DLLM_V2, EstimatorName, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import locked_for
@@ -40,6 +40,7 @@ GPU = "rtx6000"
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 LONGEST_PROMPT = 4096
 """Tokens of a prompt, where a criterion is to be called out of reach whatever the prompts are."""
+ONE_FORWARD = "scores take forwards without a cache there, and tokens are given, so neither matters"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
 
@@ -272,7 +273,6 @@ def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) 
 def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
-    copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
         if awake and not FAMILIES[lock.family].has_mask:
@@ -281,22 +281,34 @@ def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Loc
             continue
         if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
-        if copies:
-            idle.append(Idle(task.name, copies, "Nothing new", GIVEN))
+        if copies := _copies_in_scores(recipe, configurations, lock, task.estimator):
+            no_steps = FAMILIES[lock.family].canvas and task.estimator != "chain"
+            idle.append(Idle(task.name, copies, "Nothing new", ONE_FORWARD if no_steps else GIVEN))
     return idle
 
 
-def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
+def _copies_in_scores(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock, estimator: EstimatorName
+) -> list[str]:
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
     first: dict[object, tuple[str, ResolvedSpec]] = {}
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
         model, decode = decoded = _decoded(recipe, each, lock)
-        settings = tuple(getattr(decode, name, None) for name in SCORED_BY)
+        names = _scored_by(estimator, FAMILIES[locked_for(recipe, each, lock).family])
+        settings = tuple(getattr(decode, name, None) for name in names)
         meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
         if first.setdefault(meaning, decoded) != decoded:
             copies.append(each.name)
     return copies
+
+
+def _scored_by(estimator: EstimatorName, family: Family) -> tuple[str, ...]:
+    """Decode settings that the scores of an estimator depend on; on a canvas only a chain takes more than a step."""
+    if estimator == "monte_carlo":
+        return ("guidance", "draws", "seed")
+    of_chains = tuple(name for name in SCORED_BY if name not in ("draws", "seed"))
+    return ("guidance",) if family.canvas and estimator != "chain" else of_chains
 
 
 def is_scored(task: str) -> bool:

@@ -17,8 +17,17 @@ from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
 """Layers of the published checkpoints, for results that do not say how many their model has."""
-SCORED_BY = ("sub_block_size", "block_size", "cache", "block_cache", "refresh_every", "guidance", "draws")
-"""Decode settings that scores depend on, `block_cache` by the name that `cache` had in version 0.1."""
+SCORED_BY = (
+    "sub_block_size",
+    "block_size",
+    "cache",
+    "block_cache",
+    "refresh_every",
+    "guidance",
+    "draws",
+    "seed",
+)
+"""Decode settings that scores may depend on, `block_cache` by the name that `cache` had in version 0.1."""
 Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 
 
