@@ -51,6 +51,7 @@ API_FILES = {
     "unmask": {
         "load": "loading.py",
         "Engine": "engine/engine.py",
+        "DecodeSpec": "spec/decode.py",
         "Request": "engine/prompt.py",
         "Generation": "engine/events.py",
         "StepEvent": "engine/events.py",

@@ -9,11 +9,14 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DRAWING = re.compile(r"!\[([^]]*)\]\((drawings/[\w-]+\.svg)\)")
+CODE_IN_TABLE = re.compile(r"(?<=`)[^`\n]*\\\|[^`\n]*(?=`)")
 LINK = re.compile(r"(?<!!)\[([^]]+)\]\(((?:\.\./)[^)]+)\)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """A drawing is put into the page, where it follows the theme; what lies outside of docs/ is no page of the site."""
+    # GitHub wants a bar in the code of a table escaped, and mkdocs wants it as it is.
+    markdown = CODE_IN_TABLE.sub(lambda found: found[0].replace("\\|", "|"), markdown)
     markdown = DRAWING.sub(lambda found: drawing(found[2], found[1]), markdown)
     return LINK.sub(lambda found: f"{found[1]} (`{found[2].removeprefix('../')}`)", markdown)
 

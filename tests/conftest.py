@@ -31,6 +31,12 @@ settings.register_profile("by_commit", deadline=None, print_blob=True, database=
 settings.load_profile("by_commit")
 
 
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """Where engines of tests compute: the CPU, a pretended device, or what `make test-gpu` names."""
+    return torch.device(os.environ.get("UNMASK_TEST_DEVICE", "cpu"))
+
+
 def seed_of_the_commit() -> int:
     """A number made of the commit that is checked out, or of the version where there is no repository."""
     command = ["git", "rev-parse", "HEAD"]

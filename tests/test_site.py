@@ -43,6 +43,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     pages = sorted(site.glob("*.html"))
     assert len(pages) > 25
     for page in pages:
+        assert "\\|" not in page.read_text(encoding="utf-8"), page.name
         found = ["".join(match) for match in LOADED.findall(page.read_text(encoding="utf-8"))]
         assert found == [], page.name
 

@@ -13,9 +13,15 @@ from unmask.analysis import samples
 from unmask.analysis.losses import Comparisons, loss_of
 from unmask.analysis.table import AnalysedExperiment, Planned, Table
 from unmask.analysis.verdict import Verdict, candidates_of, verdict
+from unmask.cost import ModelShape
+from unmask.cost.work_sums import WorkSums
 from unmask.errors import UnmaskError
+from unmask.policies.registry import make_policy, policy_spec
+from unmask.policies.rehearsal import Script, rehearse
 from unmask.spec.recipe import Bounds, SuccessSpec
-from unmask.store.result import SharedWork
+from unmask.store.result import Effect, KindWork, SharedWork
+
+SEVEN_B = ModelShape(28, 3584, 18944, 28, 4, 128, 152064)
 
 
 def criteria(**fields: Any) -> SuccessSpec:
@@ -321,3 +327,56 @@ def test_chance_seldom_confirms_the_best_of_many(monkeypatch: pytest.MonkeyPatch
 
 def by_row(right: NDArray[np.bool_]) -> dict[str, float]:
     return {str(number): float(value) for number, value in enumerate(right)}
+
+
+def counted_on_7b(spec: dict[str, Any]) -> dict[str, Effect]:
+    """What a result of the published 7B checkpoint counts under a policy."""
+    sums = WorkSums.of(rehearse(make_policy(policy_spec(spec), 28), 28, Script()), SEVEN_B)
+    kinds = {
+        kind: KindWork(forwards=part.forwards, branch_rows=part.branch_rows)
+        for kind, part in sums.kinds.items()
+    }
+    return {
+        "generation": Effect(
+            requests=1,
+            forwards={kind: part.forwards for kind, part in kinds.items()},
+            by_kind=kinds,
+            layer_calls=sums.layer_calls,
+            flops=sums.flops,
+        )
+    }
+
+
+@pytest.mark.parametrize("card", ["rtx6000", "h100"])
+def test_a_predicted_speed_decides_and_says_that_nothing_was_timed(table: Table, card: str) -> None:
+    """At batch 1 skipped layers are not read and gain; skipped rows save as much work and gain nothing."""
+    counted = {
+        "k1_first": counted_on_7b({"kind": "full"}),
+        "k2_last": counted_on_7b({"kind": "layer_reuse", "k": 2, "on": ["sub", "block"]}),
+        "k3_first": counted_on_7b({"kind": "trim", "keep": 0}),
+    }
+    shape = {name: getattr(SEVEN_B, name) for name in SEVEN_B.__slots__}
+    entries = tuple(
+        replace(one, effect=counted[one.configuration], shape=shape)
+        for one in table.entries
+        if one.configuration in counted
+    )
+    untimed = replace(table, timings=(), entries=entries)
+    wanted = Bounds(gain=1.15, drop=0.9)
+    found = asked(untimed, criteria(by=f"predicted:{card}", confirm=wanted, reject=None))
+    gains = {one.configuration: one.gain.value for one in found.candidates if one.gain}
+    assert gains["k2_last"] > 1.15
+    assert gains["k3_first"] == pytest.approx(1.0, abs=0.02)
+    assert found.answer == "confirmed"
+    assert found.reason == (
+        f"k2_last reaches 1.15x by speed predicted for the {card} within 90 points of k1_first on arith."
+    )
+    assert found.basis.startswith(f"Speed predicted for the {card} at batch 1")
+    assert "Nothing was timed there" in found.basis
+    by_work = asked(untimed, criteria(by="work", confirm=wanted, reject=None))
+    assert {one.configuration for one in by_work.candidates if one.gain and one.gain.value > 1.15} == {
+        "k2_last",
+        "k3_first",
+    }
+    unknown = replace(untimed, entries=tuple(replace(one, shape=None) for one in entries))
+    assert asked(unknown, criteria(by=f"predicted:{card}", confirm=wanted, reject=None)).answer == "undecided"

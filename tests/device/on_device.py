@@ -10,11 +10,18 @@ import torch
 from checkpoints import DEVICE, MASK, small_recipe
 from policy_cases import DECODE, EXAMPLES, PROMPTS, prompt
 from unmask import DecodeSpec, ScoreRequest
+from unmask.cost.prediction import (
+    ATTENTION_OPERATIONS,
+    FORWARD_OPERATIONS,
+    GATHERED_OPERATIONS,
+    MLP_OPERATIONS,
+)
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
 from unmask.engine.probe import probe
 from unmask.engine.step_plan import Kind
 from unmask.model.checkpoint import open_checkpoint
+from unmask.model.geometry import Segment
 from unmask.model.synthetic import write_checkpoint
 from unmask.model.weights import load_transformer
 from unmask.policies.registry import make_policy
@@ -123,6 +130,44 @@ def test_a_forward_stays_within_its_budget(engines: Any, policy: Any) -> None:
         assert casts <= 1, (event.kind, casts)
         assert waited <= copies, (event.kind, waited)
         assert uploaded <= uploads, (event.kind, uploaded)
+
+
+@on_the_pretended
+@pytest.mark.parametrize("together", [1, 2])
+def test_what_is_launched_is_what_predictions_count(engines: Any, together: int) -> None:
+    """In half precision, casts included; a prediction is made of these numbers (cost/prediction.py)."""
+    watch = sys.modules["device.pretended"].WATCH
+    transformer = engines(DEVICE, torch.float16).transformer
+    segments = [
+        Segment(slot, range(32 * (1 - slot), 32 * (1 - slot) + 8), 64 - 24 * slot) for slot in range(together)
+    ]
+    tokens = [1] * 8 * together
+    with torch.inference_mode():
+        workspace = engines(DEVICE, torch.float16).workspace(2, 64, 32)
+        x_TD, frame = workspace.open(tokens, segments)
+
+        def launched(branch: Any) -> int:
+            before = watch.counts()
+            x_TD.add_(branch(0, x_TD, frame))
+            return sum(watch.counts()[:2]) - sum(before[:2])
+
+        launched(transformer.attention)  # the first call makes buffers
+        shared = GATHERED_OPERATIONS * (together > 1)
+        assert launched(transformer.attention) == ATTENTION_OPERATIONS + shared
+        assert launched(transformer.mlp) == MLP_OPERATIONS
+
+
+@on_the_pretended
+def test_what_a_step_launches_besides_its_layers_is_what_predictions_count(engines: Any) -> None:
+    watch = sys.modules["device.pretended"].WATCH
+    layers = LAYERS * (ATTENTION_OPERATIONS + MLP_OPERATIONS)
+    found, before = [], None
+    for event in engines(DEVICE, torch.float16).stream([prompt(17)], LONG):
+        if isinstance(event, StepEvent):
+            now = sum(watch.counts())
+            found += [] if before is None else [now - before - layers]
+            before = now
+    assert abs(sum(found) / len(found) - FORWARD_OPERATIONS) < 6, found
 
 
 @on_the_pretended

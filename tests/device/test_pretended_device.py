@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+POLICIES_ON_FAMILIES = "policies on families"
 CHOSEN = {
     "what is asked of the device": ["device/on_device.py"],
+    "families": ["device/on_families.py", "-k", "not every_policy"],
+    POLICIES_ON_FAMILIES: ["device/on_families.py", "-k", "every_policy"],
     "golden vectors": [
         "engine/test_golden.py",
         "-k",
@@ -19,7 +22,10 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == POLICIES_ON_FAMILIES)) for name in CHOSEN],
+)
 def test_on_a_pretended_device(name: str) -> None:
     file, *options = CHOSEN[name]
     command = [

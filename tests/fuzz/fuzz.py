@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,13 +27,18 @@ from hypothesis import strategies as st
 from judge import ENVIRONMENT, Ran, as_command, in_process
 from kinds import KINDS, good
 from known import KNOWN
-from world import TESTS, Case, build, place_case
+from planted_store import keep_alive
+from world import TESTS, Case, build, copy_parts, mend, spoil
+
+from unmask.launch import queue_state
 
 BATCH = 100
 """Cases that are drawn together."""
 AS_COMMAND = 100
 MEMORY = 3 << 30
 """Bytes that this process may take beyond what it has at the start."""
+ALIVE_SECONDS = 30.0
+"""After which a worker that is played must be seen alive again."""
 IN_MEMORY = Path("/dev/shm")
 CLUSTER = ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo", "nvidia-smi")
 
@@ -58,10 +64,11 @@ def main() -> int:
     place = str(IN_MEMORY) if os.access(IN_MEMORY, os.W_OK) else None
     base = Path(options.folder or tempfile.mkdtemp(prefix="unmask-fuzz-", dir=place)).resolve()
     world = _prepare(base)
+    copies = Copies(world)
     tallies: dict[str, Tally] = {}
     failures: list[dict[str, Any]] = []
     for name in options.only or ["known", *KINDS]:
-        tallies[name] = _run_kind(name, options, world, failures)
+        tallies[name] = _run_kind(name, options, copies, failures)
         print(f"{time.monotonic() - start:6.0f} s  {name}: {tallies[name]}", file=sys.stderr, flush=True)
     codes = sum((tally.codes for tally in tallies.values()), Counter[str]())
     summary = {
@@ -79,14 +86,22 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _run_kind(name: str, options: argparse.Namespace, world: Path, failures: list[dict[str, Any]]) -> Tally:
+def _run_kind(
+    name: str, options: argparse.Namespace, copies: "Copies", failures: list[dict[str, Any]]
+) -> Tally:
     tally = Tally()
     most = len(KNOWN) if name == "known" else max(1, round(KINDS[name].cases * options.scale))
     numbers = range(most) if options.case is None else [options.case]
     for number in numbers:
-        case = KNOWN[number] if name == "known" else drawn(name, number, options.seed, world)
-        wrong = _run_case(case, number, world, tally)
+        case = KNOWN[number] if name == "known" else drawn(name, number, options.seed, copies.world)
+        wrong = _run_case(case, number, copies, tally)
         tally.cases += 1
+        if tally.cases % 500 == 0:
+            print(
+                f"{name}: {tally.cases} of {most}, {time.process_time():.0f} s of CPU",
+                file=sys.stderr,
+                flush=True,
+            )
         if wrong:
             again = f"python tests/fuzz/fuzz.py --seed {options.seed} --only {name} --case {number}"
             print(f"{name} {number}: {case}\n  again: {again}", file=sys.stderr)
@@ -96,14 +111,14 @@ def _run_kind(name: str, options: argparse.Namespace, world: Path, failures: lis
     return tally
 
 
-def _run_case(case: Case, number: int, world: Path, tally: Tally) -> list[str]:
-    ran = _in_a_copy(case, world, as_process=False)
+def _run_case(case: Case, number: int, copies: "Copies", tally: Tally) -> list[str]:
+    ran = copies.run(case, as_process=False)
     tally.codes[str(ran.code)] += 1
     if ran.seconds > tally.longest:
         tally.longest, tally.longest_case = round(ran.seconds, 2), str(case)[:200]
     if number % AS_COMMAND != AS_COMMAND - 1:
         return ran.wrong
-    other = _in_a_copy(case, world, as_process=True)
+    other = copies.run(case, as_process=True)
     tally.commands += 1
     tally.longest_command = max(tally.longest_command, round(other.seconds, 2))
     if other.code != ran.code:
@@ -113,18 +128,34 @@ def _run_case(case: Case, number: int, world: Path, tally: Tally) -> list[str]:
     return ran.wrong + [f"as a command: {each}" for each in other.wrong]
 
 
-def _in_a_copy(case: Case, world: Path, as_process: bool) -> Ran:
-    with tempfile.TemporaryDirectory(dir=world.parent, ignore_cleanup_errors=True) as name:
-        place_case(case, world, Path(name))
-        if not as_process:
-            return in_process(case, Path(name))
-        return as_command(
-            case, Path(name), {**os.environ, **ENVIRONMENT, "PYTHONPATH": _path(Path(name), world)}
-        )
+class Copies:
+    """Copies of the world: one that a case has left as it was serves the next case with the same parts."""
 
+    def __init__(self, world: Path) -> None:
+        self.world = world
+        self._clean: dict[tuple[str, ...], Path] = {}
+        self._alive = 0.0
 
-def _path(folder: Path, world: Path) -> str:
-    return os.pathsep.join(map(str, (folder, world / "recipe", TESTS.parent / "src")))
+    def run(self, case: Case, as_process: bool) -> Ran:
+        """Run a case in a copy with its edits."""
+        if time.monotonic() - self._alive > ALIVE_SECONDS:
+            self._alive = time.monotonic()
+            keep_alive(self.world / "results")
+        folder = self._clean.pop(case.parts, None)
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(dir=self.world.parent))
+            copy_parts(case.parts, self.world, folder)
+        spoil(case, folder)
+        if as_process:
+            path = os.pathsep.join(map(str, (folder, self.world / "recipe", TESTS.parent / "src")))
+            ran = as_command(case, folder, {**os.environ, **ENVIRONMENT, "PYTHONPATH": path})
+        else:
+            ran = in_process(case, folder)
+        if ran.changed or ran.wrong or not mend(case, self.world, folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self._clean[case.parts] = folder
+        return ran
 
 
 _batches: dict[tuple[str, int], list[Case]] = {}
@@ -176,6 +207,8 @@ def _prepare(base: Path) -> Path:
             "HF_HOME": str(base / "home"),
         }
     )
+    # Commands start these programs; in this process their answer is given at once: a start costs more than a case.
+    vars(queue_state)["_run"] = lambda command, _: subprocess.CompletedProcess(command, 1, "", "no answer\n")
     sys.path.append(str(world / "recipe"))
     build(world)
     from planted import use_planted_worker
@@ -206,8 +239,9 @@ def _warm_up(world: Path) -> None:
             )
         ),
     ]
+    copies = Copies(world)
     for case in (*good(), *more):
-        ran = _in_a_copy(case, world, as_process=False)
+        ran = copies.run(case, as_process=False)
         if ran.code not in (0, 1):
             raise RuntimeError(f"{case} does not work at all: {ran.stderr or ran.wrong}")
 

@@ -34,7 +34,8 @@ MOST_SECONDS = 5.0
 """CPU seconds of a case in this process."""
 MOST_COMMAND_SECONDS = 20.0
 """The same for a command, which loads Python, torch and lm-eval first."""
-LONGEST_WAIT = 120
+LONGEST_WAIT = 600
+"""Seconds until a case counts as one that does not end; a machine may be busy with other things."""
 LONGEST_SENTENCE = 2_000
 INTERRUPTED = 130
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -67,6 +68,8 @@ class Ran:
     stderr: str
     wrong: list[str] = field(default_factory=list)
     """What was not as it should be."""
+    changed: bool = True
+    """Whether anything in the case's folder may be otherwise than before."""
 
 
 def in_process(case: Case, folder: Path) -> Ran:
@@ -86,7 +89,8 @@ def in_process(case: Case, folder: Path) -> Ran:
             trouble.append(f"hangs: {error}")
     ran = Ran(code, _cpu_seconds() - start, stdout, stderr, [*trouble, *signals])
     _judge(ran, case, MOST_SECONDS)
-    ran.wrong += _changed_wrongly(ran, folder, before) + _compared(folder.parent / "outside", outside)
+    _look(ran, folder, before)
+    ran.wrong += _compared(folder.parent / "outside", outside)
     return ran
 
 
@@ -104,7 +108,7 @@ def as_command(case: Case, folder: Path, environment: dict[str, str]) -> Ran:
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=5 * LONGEST_WAIT,
+            timeout=LONGEST_WAIT,
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -117,7 +121,8 @@ def as_command(case: Case, folder: Path, environment: dict[str, str]) -> Ran:
         done.returncode, seconds, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
     )
     _judge(ran, case, MOST_COMMAND_SECONDS)
-    ran.wrong += _changed_wrongly(ran, folder, before) + _compared(folder.parent / "outside", outside)
+    _look(ran, folder, before)
+    ran.wrong += _compared(folder.parent / "outside", outside)
     return ran
 
 
@@ -165,16 +170,23 @@ def _written(folder: Path) -> Snapshot:
     return found
 
 
-def _changed_wrongly(ran: Ran, folder: Path, before: Snapshot) -> list[str]:
-    after, marks = _written(folder), set(before.values())
+def _look(ran: Ran, folder: Path, before: Snapshot) -> None:
+    """What a case has changed in its folder, and whether it may."""
+    after = _written(folder)
+    ran.changed = after != before
+    if not ran.changed:
+        return
+    marks = set(before.values())
     new = [Path(name) for name, mark in after.items() if mark not in marks]
-    left = [name for name in after if UNFINISHED.fullmatch(os.path.basename(name))]  # noqa: PTH119 (thousands)
-    wrong = [f"left unfinished: {os.path.relpath(name, folder)}" for name in left]
+    left = [file for file in map(Path, after.keys() - before.keys()) if UNFINISHED.fullmatch(file.name)]
+    ran.wrong += [f"left unfinished: {file.relative_to(folder)}" for file in left]
     files = [file for file in new if file.is_file() and not file.is_symlink()]
-    wrong += [f"half written: {file.relative_to(folder)} ({why})" for file in files if (why := _broken(file))]
+    ran.wrong += [
+        f"half written: {file.relative_to(folder)} ({why})" for file in files if (why := _broken(file))
+    ]
     added = [Path(name).relative_to(folder) for name in after.keys() - before.keys()]
     refused = sorted(str(file) for file in added if ran.code == 2 and file.parts[0] != "results")
-    return wrong + [f"refused, but wrote {', '.join(refused)}"] * bool(refused)
+    ran.wrong += [f"refused, but wrote {', '.join(refused)}"] * bool(refused)
 
 
 def _broken(file: Path) -> str:
@@ -246,8 +258,9 @@ def _watched(signals: list[str]) -> Iterator[None]:
     before = {number: signal.signal(number, over) for number in (signal.SIGPROF, signal.SIGALRM)}
     signal.setitimer(signal.ITIMER_PROF, 3 * MOST_SECONDS, 5.0)
     signal.setitimer(signal.ITIMER_REAL, LONGEST_WAIT, 5.0)
-    # Code that never comes back to Python is not interrupted by a handler.
-    faulthandler.dump_traceback_later(3 * LONGEST_WAIT, exit=True)
+    # Code that never comes back to Python runs no handler of Python's: this one says where it is, and ends the process.
+    faulthandler.register(signal.SIGVTALRM, chain=True)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 10 * MOST_SECONDS)
     try:
         with (
             patch.object(os, "kill", send),
@@ -255,9 +268,9 @@ def _watched(signals: list[str]) -> Iterator[None]:
         ):
             yield
     finally:
-        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL, signal.ITIMER_VIRTUAL):
             signal.setitimer(timer, 0)
-        faulthandler.cancel_dump_traceback_later()
+        faulthandler.unregister(signal.SIGVTALRM)
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -17,7 +17,16 @@ ENDLESS = {"watch", "open_it"}
 """Options that do not end, or open a window."""
 SERVES = {"play"}
 """Verbs that do not end; what they take from outside is tested in tests/play."""
-HEAVY = {"demo": 1, "eval": 1, "prepare": 1, "run": 3, "run-one": 2, "conformance": 2, "doctor": 1}
+HEAVY = {
+    "demo": 1,
+    "eval": 1,
+    "prepare": 1,
+    "run": 3,
+    "run-one": 2,
+    "conformance": 2,
+    "doctor": 1,
+    "report": 2,
+}
 """How often verbs are drawn that load benchmarks or start processes; the others ten times."""
 USUAL = 10
 MODELS = ["families/autoregressive", "families/dream", "families/llada", "families/sdar"]
@@ -183,7 +192,7 @@ ON_STORES = [
     ("check", "--explain"),
     ("check", "--json"),
     ("check", "--foreign", "seed"),
-    ("report", "reference", "--output", "out/report"),
+    ("report", "reference", "--output", "out/report", "--replay", "0"),
     ("report", "planted", "--output", "out/report", "--replay", "0"),
     ("report", "--foreign", "seed", "--output", "out/report"),
     ("export", "--output", "out/all.csv"),

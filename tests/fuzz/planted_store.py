@@ -74,7 +74,7 @@ def write_store(store: Store, recipe: Path) -> None:
 
 
 def keep_alive(store: Path) -> None:
-    """Let the worker elsewhere have given a sign of life just now."""
+    """Let the worker elsewhere have given a sign of life just now; copies share the file with the world."""
     for file in store.glob("runs/*/attempts/*/progress"):
         if ELSEWHERE.encode() in (file.parent / "attempt.json").read_bytes():
             os.utime(file)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,13 +15,15 @@ import msgspec
 import pytest
 from known import KNOWN, REFUSED
 from planted import use_planted_worker, write_recipe
+from planted_store import write_store
 from values import places
-from world import RECIPE, Case
+from world import RECIPE, Case, write_good_recipe
 
 from unmask import lab
 from unmask.errors import UnmaskError
 from unmask.spec import DecodeSpec
 from unmask.spec.recipe import Recipe
+from unmask.store import Store
 
 DRIVER = Path(__file__).with_name("fuzz.py")
 
@@ -56,6 +59,27 @@ def test_every_field_of_a_recipe_is_made_bad() -> None:
     # A threshold and a rule exclude each other, so one of them stands in a configuration alone.
     settings = {place.rpartition("decode.")[2] for place in present if "decode." in place}
     assert {field.name for field in msgspec.structs.fields(DecodeSpec)} <= settings
+
+
+NOT_READ = {"slurm", "reports", "results.md", "report.html"}
+"""What a store can hold that no command reads."""
+
+
+def test_every_file_of_a_store_is_made_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DRIVER.parents[2] / "docs" / "experiments.md").read_text().partition("## The store")[2]
+    tree = page.split("```")[1].splitlines()[2:]
+    columns = [line.strip().partition("  ")[0] for line in tree]
+    named = {word for column in columns for word in re.split("/|, ", column) if word and "<" not in word}
+    assert {"stopped.json", "rows.jsonl", "cancel", "workers", "jobs"} <= named
+    monkeypatch.syspath_prepend(tmp_path / "recipe")
+    write_good_recipe(tmp_path / "recipe")
+    write_store(Store(tmp_path / "results"), tmp_path / "recipe")
+    there = {part for file in (tmp_path / "results").rglob("*") for part in file.relative_to(tmp_path).parts}
+    assert named - there == NOT_READ | {
+        "foreign",
+        "files",
+        "records.json",
+    }  # imports come into the world later
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "cli")]
 
 from cli_cases import RECIPE as MODEL  # noqa: E402
 from cli_cases import TEMPLATE, VOCABULARY, write_tokenizer  # noqa: E402
-from planted_store import keep_alive, write_store  # noqa: E402
+from planted_store import write_store  # noqa: E402
 
 from checkpoints import GOLDEN, OF_FAMILY, small_recipe  # noqa: E402
 from recipe_cases import lock_for  # noqa: E402
@@ -190,7 +190,7 @@ def build(world: Path) -> None:
     (world / "model" / "chat_template.jinja").write_text(TEMPLATE)
     (world / "model" / "generation_config.json").write_text(json.dumps({"eos_token_id": [256]}))
     _write_small(world / "small")
-    _write_recipe(world / "recipe")
+    write_good_recipe(world / "recipe")
     _write_families(world / "families")
     write_store(Store(world / "results"), world / "recipe")
     for configuration in ("k1", "k2"):
@@ -241,7 +241,8 @@ def write_trace(file: Path, layers: int) -> None:
     )
 
 
-def _write_recipe(folder: Path) -> None:
+def write_good_recipe(folder: Path) -> None:
+    """The recipe with its lock, and what it names."""
     folder.mkdir()
     (folder / "recipe.toml").write_bytes(as_toml(RECIPE))
     write_trace(folder / "trace.npz", layers=12)
@@ -249,21 +250,32 @@ def _write_recipe(folder: Path) -> None:
     (folder / "recipe.lock").write_text(as_text(lock_for(read_recipe(folder))))
 
 
-def place_case(case: Case, world: Path, folder: Path) -> None:
-    """A copy of the world for one case, with its edits."""
-    for name in case.parts:
+def copy_parts(parts: tuple[str, ...], world: Path, folder: Path) -> None:
+    """A copy of some parts of the world."""
+    for name in parts:
         shutil.copytree(world / name, folder / name, copy_function=os.link)
     (folder / "out").mkdir()
-    keep_alive(folder / "results")
+
+
+def spoil(case: Case, folder: Path) -> None:
+    """Make the edits of a case in its copy."""
     for edit in case.edits:
         _apply(edit, folder / edit.path)
 
 
+def mend(case: Case, world: Path, folder: Path) -> bool:
+    """Take the edits back; False where the world has no such file."""
+    for edit in case.edits:
+        if not (world / edit.path).is_file():
+            return False
+        _clear(folder / edit.path)
+        os.link(world / edit.path, folder / edit.path)
+    return True
+
+
 def _apply(edit: Edit, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    if file.is_dir() and not file.is_symlink():
-        shutil.rmtree(file)
-    file.unlink(missing_ok=True)
+    _clear(file)
     links = {
         "device": "/dev/zero",
         "random": "/dev/urandom",
@@ -281,6 +293,12 @@ def _apply(edit: Edit, file: Path) -> None:
             stream.truncate(1 << 40)
     elif edit.how != "missing":
         file.write_bytes(edit.content)
+
+
+def _clear(file: Path) -> None:
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    file.unlink(missing_ok=True)
 
 
 def files_of(world: Path, part: str) -> dict[str, bytes]:

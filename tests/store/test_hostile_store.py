@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -143,6 +144,31 @@ def test_an_experiment_names_no_run_outside_of_its_store(store: Store, tmp_path:
     for ask in (lambda: status("mine", store=store), lambda: cancel("mine", store=store)):
         with pytest.raises(UnmaskError):
             ask()
+
+
+TERMS: dict[str, Any] = {"control": "a", "candidates": ["b"], "bounds": [0.05], "comparisons": 1, "rows": 4}
+BAD_TERMS = [
+    *({"control": folder} for folder in OUTSIDE),
+    *({"candidates": ["b", folder]} for folder in OUTSIDE),
+    {"rows": 0},
+    {"rows": -1},
+    {"rows": 10**30},
+    {"comparisons": -1},
+    {"bounds": [-0.1]},
+    {"bounds": [1e300]},
+    {"seed": -1},
+]
+
+
+@pytest.mark.parametrize("change", BAD_TERMS, ids=str)
+def test_terms_name_no_run_outside_and_no_round_that_cannot_be(store: Store, change: dict[str, Any]) -> None:
+    run = store.run(identity())
+    file = run.folder / "worker.json"
+    file.write_text(json.dumps({"until_decided": TERMS}))
+    assert run.worker.until_decided is not msgspec.UNSET
+    file.write_text(json.dumps({"until_decided": {**TERMS, **change}}))
+    with pytest.raises(UnmaskError, match="does not have the layout"):
+        _ = run.worker
 
 
 @pytest.mark.parametrize("field", ["job", "name", "run", "task"])

@@ -12,28 +12,34 @@ from typing import Any
 
 import msgspec
 
-from unmask.analysis.gains import GAINED
-from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.equality import (
+    SCORED_BY,
+    copies_in_scores,
+    equal_everywhere,
+    is_scored,
+    tokens_are_given,
+    why_idle,
+)
+from unmask.analysis.gains import GAINED, PREDICTED
+from unmask.analysis.likeness import spec_of
 from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.step_counts import StepCounts, counted_steps, pattern
 from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
-from unmask.engine.policy import NO_STEPS, no_step_to_reuse
+from unmask.cost.cards import card_named, card_reported
+from unmask.cost.prediction import predicted_seconds
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
-from unmask.spec import AnyPolicySpec
+from unmask.spec import AnyPolicySpec, FullSpec
 from unmask.spec.decode import ResolvedSpec, cache_of
-from unmask.spec.family import FAMILIES, FAST_DLLM_V2, EstimatorName, Family
+from unmask.spec.family import FAMILIES, FAST_DLLM_V2, Family
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import locked_for
 
-GPUS = {"RTX 6000": "rtx6000", "A100": "a100", "L40S": "l40s", "H100": "h100"}
-"""Devices by a part of the name that their driver reports."""
 ANY = Device("any", 1e12, 1e12)
 GPU = "rtx6000"
 """Roofline of recipes that ask for a GPU without one being named."""
@@ -87,8 +93,7 @@ def _rehearsed(spec: bytes, shape: ModelShape, device: Device, script: Script) -
 
 
 def _device(entry: ConfigurationResult) -> str | None:
-    machine = str(entry.provenance.get("machine") or "")
-    return next((name for part, name in GPUS.items() if part in machine), None)
+    return card_reported(str(entry.provenance.get("machine") or ""))
 
 
 def _script(entry: ConfigurationResult, control: ConfigurationResult | None) -> Script:
@@ -194,8 +199,8 @@ def outlook(
         other_settings=others,
         unpriced=unpriced,
         idle=idle,
-        equal=_equal(recipe, configurations, lock),
-        beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, highest, device),
+        equal=[same for same in equal_everywhere(recipe, configurations, lock) if len(same) > 1],
+        beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, highest, device, scripts, shape),
         samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
     )
@@ -260,68 +265,19 @@ def _layers(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> int
     return ModelShape.of(locked_for(recipe, configuration, lock).shape).layers
 
 
-def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
-    groups: dict[object, list[str]] = {}
-    for configuration in configurations:
-        model, decode = _decoded(recipe, configuration, lock)
-        meaning = canonical(policy_spec(configuration.policy), _layers(recipe, configuration, lock))
-        key = model, msgspec.json.encode(decode), meaning
-        groups.setdefault(key, []).append(configuration.name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
 def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
     idle = []
     for task in recipe.tasks:
-        if awake and not FAMILIES[lock.family].has_mask:
-            idle.append(Idle(task.name, awake, "Cannot act", NO_STEPS))
-        if not is_scored(task.name) or not FAMILIES[lock.family].has_mask:
-            continue
-        if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
+        if awake and (reason := why_idle(task.name, task.estimator, lock)):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
-        if copies := _copies_in_scores(recipe, configurations, lock, task.estimator):
+        if not tokens_are_given(task.name, lock):
+            continue
+        if copies := copies_in_scores(recipe, configurations, lock, task.estimator):
             no_steps = FAMILIES[lock.family].canvas and task.estimator != "chain"
             idle.append(Idle(task.name, copies, "Nothing new", ONE_FORWARD if no_steps else GIVEN))
     return idle
-
-
-def _copies_in_scores(
-    recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock, estimator: EstimatorName
-) -> list[str]:
-    """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, tuple[str, ResolvedSpec]] = {}
-    copies = []
-    for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        model, decode = decoded = _decoded(recipe, each, lock)
-        names = _scored_by(estimator, FAMILIES[locked_for(recipe, each, lock).family])
-        settings = tuple(getattr(decode, name, None) for name in names)
-        meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
-        if first.setdefault(meaning, decoded) != decoded:
-            copies.append(each.name)
-    return copies
-
-
-def _scored_by(estimator: EstimatorName, family: Family) -> tuple[str, ...]:
-    """Decode settings that the scores of an estimator depend on; on a canvas only a chain takes more than a step."""
-    if estimator == "monte_carlo":
-        return ("guidance", "draws", "seed")
-    of_chains = tuple(name for name in SCORED_BY if name not in ("draws", "seed"))
-    return ("guidance",) if family.canvas and estimator != "chain" else of_chains
-
-
-def is_scored(task: str) -> bool:
-    """Whether a task's choices are scored; None of them is generated."""
-    return None not in _choices(task)
-
-
-def _choices(task: str) -> set[str | None]:
-    """What is scored in the tasks of a name; None for what is generated, or not known to this version."""
-    try:
-        return {source.choices for source in members_of(task)}
-    except (KeyError, UnmaskError):
-        return {None}
 
 
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
@@ -340,7 +296,14 @@ def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:
     return None
 
 
-def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None) -> str | None:
+def _beyond(
+    recipe: Recipe,
+    ceilings: Mapping[str, Ceiling],
+    device: str | None,
+    scripts: Mapping[str, Script],
+    shape: ModelShape,
+) -> str | None:
+    """Why no candidate can gain what the criterion asks for; `shape` is that of the only checkpoint."""
     success = recipe.success
     if success is None or success.by == "tokens_a_forward":
         return None
@@ -354,17 +317,35 @@ def _beyond(recipe: Recipe, ceilings: Mapping[str, Ceiling], device: str | None)
     if any((recipe.model_of(each), recipe.decode_of(each)) != usual for each in candidates):
         return None
     by_work = success.by == "work"
-    reachable = [ceilings[configuration.name] for configuration in candidates]
-    best = max(
-        1 / (1 - min(MOST, ceiling.flops_saved)) if by_work else ceiling.speedup for ceiling in reachable
-    )
+    card = PREDICTED.get(success.by)
+    if card:
+        best = max(_predicted_gain(each, scripts[each.name], shape, card) for each in candidates)
+    else:
+        reachable = [ceilings[configuration.name] for configuration in candidates]
+        best = max(
+            1 / (1 - min(MOST, ceiling.flops_saved)) if by_work else ceiling.speedup for ceiling in reachable
+        )
     if best >= success.confirm.least_gain:
         return None
-    roofline = f"on {device}" if device and not by_work else "by the work they skip"
+    roofline = f"on {card or device}" if card or (device and not by_work) else "by the work they skip"
     return (
         f"The criterion asks for {success.confirm.least_gain:g}x by {GAINED[success.by]}, but the candidates can reach "
         f"{best:.2f}x at most {roofline} at equal steps; no run can confirm it."
     )
+
+
+def _predicted_gain(configuration: ConfigurationSpec, script: Script, shape: ModelShape, card: str) -> float:
+    """The most that a policy gains on a card by prediction at batch 1, at equal steps."""
+    spec, on = policy_spec(configuration.policy), card_named(card)
+    scripts = [script, _with_long_prompt(script)] if script.family.canvas else [script]
+    if script.leftmost is None:
+        scripts = [replace(each, leftmost=(always,)) for each in scripts for always in (True, False)]
+
+    def seconds(policy: AnyPolicySpec, assumed: Script) -> float:
+        ledger = rehearse(make_policy(policy, shape.layers), shape.layers, assumed)
+        return predicted_seconds(ledger, shape, on)
+
+    return max(seconds(FullSpec(), each) / seconds(spec, each) for each in scripts)
 
 
 def _samples(

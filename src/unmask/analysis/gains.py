@@ -1,7 +1,8 @@
 """What a configuration gains over the control: speed in a timing run, counted work, tokens a forward.
 
 Speed-ups are ratios to the control in the same round and have intervals at any level. Counted gains come from the
-ledgers of results over the same rows; they are exact for these rows.
+ledgers of results over the same rows; they are exact for these rows. A predicted speed is such a count, priced by what
+is known and assumed of a card.
 """
 
 import math
@@ -12,7 +13,11 @@ from statistics import fmean, median, stdev
 from unmask.analysis.likeness import operations, tokens_a_forward
 from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table
 from unmask.analysis.words import counted
+from unmask.cost.cards import card_named
 from unmask.cost.median import median_interval
+from unmask.cost.prediction import Counted, seconds_of_counts
+from unmask.cost.shape import ModelShape
+from unmask.errors import UnmaskError
 from unmask.spec.recipe import Gained
 
 FEWEST_ROUNDS = 3
@@ -25,8 +30,16 @@ GAINED: dict[Gained, str] = {
     "speed": "speed",
     "work": "counted work",
     "tokens_a_forward": "tokens a forward",
+    "predicted:rtx6000": "speed predicted for the rtx6000",
+    "predicted:a100": "speed predicted for the a100",
+    "predicted:l40s": "speed predicted for the l40s",
+    "predicted:h100": "speed predicted for the h100",
 }
 """What can be gained, in words that follow `by`."""
+PREDICTED: dict[str, str] = {
+    by: by.removeprefix("predicted:") for by in GAINED if by.startswith("predicted:")
+}
+"""The card that a predicted speed is about."""
 COUNTED: tuple[Gained, ...] = ("work", "tokens_a_forward")
 """What ledgers count, so that no clock is needed."""
 
@@ -130,11 +143,11 @@ def _against(table: Table, timing: ConfigurationTiming, control: str, level: flo
     beside = [
         other for other in table.timings if (other.run, other.experiment) == (timing.run, timing.experiment)
     ]
-    base = next((other for other in beside if other.configuration == control), None)
+    base = next((other for other in beside if control in (other.configuration, *other.also)), None)
     values = ratios(base, timing) if base else []
     if values:
         return ratio_interval(values, level)
-    if timing.control != control or not timing.speedup:
+    if (base.configuration if base else control) != timing.control or not timing.speedup:
         return None
     recorded = timing.speedup
     coverage = float(recorded.coverage or 0.0)
@@ -153,8 +166,10 @@ def timed_gain(speedup: Speedup | None) -> Gain | None:
 
 def counted_gain(by: Gained, control: ConfigurationResult, entry: ConfigurationResult) -> Gain | None:
     """A gain that is counted over the same rows; None where nothing was counted, or not over the same requests."""
-    if by == "work":
-        before, after = operations(control), operations(entry)
+    if by == "work" or by in PREDICTED:
+        before, after = (
+            operations(each) if by == "work" else _predicted(PREDICTED[by], each) for each in (control, entry)
+        )
         ratio = before / after if before and after and _requests(control) == _requests(entry) else None
     else:
         before, after = tokens_a_forward(control), tokens_a_forward(entry)
@@ -165,6 +180,29 @@ def counted_gain(by: Gained, control: ConfigurationResult, entry: ConfigurationR
 def exact_gain(by: Gained, ratio: float | None) -> Gain | None:
     """A counted ratio as a gain, whose interval is its value."""
     return None if ratio is None else Gain(by, ratio, ratio, ratio)
+
+
+def _predicted(card: str, result: ConfigurationResult) -> float | None:
+    """Seconds that the counted forwards of a result should take on a card, each request alone; None without counts."""
+    if not result.effect or result.shape is None:
+        return None
+    try:
+        shape = ModelShape.of(result.shape)
+    except UnmaskError:
+        return None
+    return sum(
+        seconds_of_counts(
+            Counted(
+                part.forwards,
+                {kind: work.branch_rows for kind, work in part.by_kind.items()},
+                part.layer_calls,
+                part.flops,
+            ),
+            shape,
+            card_named(card),
+        )
+        for part in result.effect.values()
+    )
 
 
 def _requests(result: Measured) -> int:

@@ -157,6 +157,8 @@ class StoppingSweep:
         if not common:
             return None
         control, own = (_counted(rows) for rows in zip(*common, strict=True))
+        if by.startswith("predicted:"):
+            return None  # rows do not say what shape their model has
         if by == "work":
             return control.flops / own.flops if own.flops else None
         forwards = [

@@ -7,6 +7,7 @@
     unmask prepare     fetch checkpoint and data once, and lock their hashes
     unmask doctor      what works here and what to install
     unmask ceiling     the most that policies can save
+    unmask predict     speeds that a named card should reach
     unmask probe       record how layers move between steps
 
     unmask new         begin an experiment

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from unmask.cli.live import AnswerBar, Decoded, LiveView, Silent, decode
+from unmask.cli.live import AnswerBar, Decoded, LiveView, Silent, as_text, decode, summary
 from unmask.cli.options import (
     CheckpointOptions,
     batch_option,
@@ -103,15 +103,8 @@ def _view(
     if len(requests) == 1 and stdout.is_terminal and not quiet:
         prompt = len(requests[0].request.prompt)
         block = spec.block_size or prompt + budgets[0]
-        return LiveView(stdout, _as_text(engine), prompt, block, budgets[0])
+        return LiveView(stdout, as_text(engine), prompt, block, budgets[0])
     return AnswerBar(budgets) if stderr.is_terminal else nullcontext(Silent())
-
-
-def _as_text(engine: "Engine") -> Callable[[list[int]], str]:
-    """How tokens are shown: as text, or as numbers where there is no tokenizer."""
-    if engine.has_tokenizer:
-        return engine.decode_text
-    return lambda ids: "".join(f"{token} " for token in ids)
 
 
 def _show(
@@ -143,7 +136,7 @@ def _show(
         return
     if not output:
         click.echo(_as_lines(answers) if lines else _texts(decoded), nl=not lines)
-    click.echo(_summary(decoded), err=True)
+    click.echo(summary(decoded.generations, decoded.seconds), err=True)
 
 
 def _answers(decoded: Decoded) -> list[dict[str, Any]]:
@@ -178,18 +171,3 @@ def _texts(decoded: Decoded) -> str:
     if len(texts) == 1:
         return texts[0]
     return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(texts, 1))
-
-
-def _summary(decoded: Decoded) -> str:
-    """One line: tokens, speed, forwards by kind, how the answers ended."""
-    steps = decoded.steps()
-    kinds = ", ".join(f"{count} {kind}" for kind, count in steps.items() if count)
-    reasons = [generation.finish_reason for generation in decoded.generations]
-    ends = ", ".join(
-        reason if len(reasons) == 1 else f"{reasons.count(reason)} {reason}"
-        for reason in dict.fromkeys(reasons)
-    )
-    return (
-        f"{decoded.tokens} tokens in {decoded.seconds:.2f} s ({decoded.tokens_per_second:.1f} tokens/s), "
-        f"{sum(steps.values())} forwards ({kinds}), finished by {ends}"
-    )

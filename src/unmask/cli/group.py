@@ -33,11 +33,13 @@ class Verb(NamedTuple):
 GROUPS = {
     "Models": {
         "generate": Verb("generate", "generate", "Answer prompts with a checkpoint."),
+        "chat": Verb("chat", "chat", "Talk to a checkpoint, and watch it unmask."),
         "play": Verb("play", "play", "Two settings side by side, in a browser."),
         "eval": Verb("eval", "evaluate", "Evaluate a checkpoint on benchmarks."),
         "info": Verb("info", "info", "What a checkpoint is and what it needs."),
         "probe": Verb("probe", "probe", "Record how layers move between steps."),
         "ceiling": Verb("ceiling", "ceiling", "The most that policies can save."),
+        "predict": Verb("predict", "predict", "Speeds that a named card should reach."),
     },
     "Experiments": {
         "demo": Verb("demo", "demo", "A sweep in minutes, its verdict and its report."),

@@ -66,11 +66,7 @@ class Decoded:
 
     def steps(self) -> dict[str, int]:
         """Steps by kind, summed over the answers."""
-        total: dict[str, int] = {}
-        for generation in self.generations:
-            for kind, count in generation.ledger.steps().items():
-                total[kind] = total.get(kind, 0) + count
-        return total
+        return steps_of(self.generations)
 
 
 def decode(
@@ -85,12 +81,12 @@ def decode(
     from unmask.engine.events import collect
 
     stream = engine.stream([numbered.request for numbered in requests], spec, policy, batch_size)
-    shown = _Shown(stream, view)
+    shown = Timed(stream, view)
     return Decoded(requests, collect(shown), shown.seconds)
 
 
 @dataclass(slots=True)
-class _Shown:
+class Timed:
     """The events of a stream, each shown before it is passed on, and the time that the stream took."""
 
     events: "Iterator[Event]"
@@ -236,6 +232,13 @@ class LiveView(AbstractContextManager["LiveView"]):
             shown.append(self._part(list(positions)), style=style)
         return shown
 
+    def settled(self) -> str:
+        """The text up to the first position that is not known."""
+        known_until = self.first
+        while known_until in self.known:
+            known_until += 1
+        return self._decoded(range(self.first, known_until))
+
     def _style(self, position: int) -> str:
         if position not in self.known:
             return "dim"
@@ -257,3 +260,35 @@ class LiveView(AbstractContextManager["LiveView"]):
         self._live.update(Group(body, Text(self.footer, style="dim")), refresh=True)
         self.fresh.clear()
         self._drawn = time.perf_counter()
+
+
+def as_text(engine: "Engine") -> Callable[[list[int]], str]:
+    """How tokens are shown: as text, or as numbers where there is no tokenizer."""
+    if engine.has_tokenizer:
+        return engine.decode_text
+    return lambda ids: "".join(f"{token} " for token in ids)
+
+
+def summary(generations: Sequence["Generation"], seconds: float) -> str:
+    """One line: tokens, speed, forwards by kind, how the answers ended."""
+    steps = steps_of(generations)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in steps.items() if count)
+    reasons = [generation.finish_reason for generation in generations]
+    ends = ", ".join(
+        reason if len(reasons) == 1 else f"{reasons.count(reason)} {reason}"
+        for reason in dict.fromkeys(reasons)
+    )
+    tokens = sum(len(generation.ids) for generation in generations)
+    return (
+        f"{tokens} tokens in {seconds:.2f} s ({tokens / seconds if seconds else 0.0:.1f} tokens/s), "
+        f"{sum(steps.values())} forwards ({kinds}), finished by {ends}"
+    )
+
+
+def steps_of(generations: Sequence["Generation"]) -> dict[str, int]:
+    """Steps by kind, summed over answers."""
+    total: dict[str, int] = {}
+    for generation in generations:
+        for kind, count in generation.ledger.steps().items():
+            total[kind] = total.get(kind, 0) + count
+    return total

@@ -6,6 +6,7 @@ memory bandwidth), so they bound what is possible and predict nothing else.
 
 from dataclasses import dataclass
 
+from unmask.cost.cards import card_facts
 from unmask.cost.price import price_of
 from unmask.cost.shape import ModelShape
 from unmask.cost.work import Ledger
@@ -22,13 +23,8 @@ class Device:
 
 
 DEVICES = {
-    device.name: device
-    for device in (
-        Device("rtx6000", 130.5e12, 672e9),
-        Device("a100", 312e12, 2039e9),
-        Device("l40s", 362e12, 864e9),
-        Device("h100", 989e12, 3350e9),
-    )
+    card.name: Device(card.name, card.flops_per_second["16 bit"], card.bytes_per_second)
+    for card in card_facts().cards
 }
 
 

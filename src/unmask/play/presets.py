@@ -28,8 +28,8 @@ PRESETS = (
     ),
     Preset(
         "Baseline and output reuse",
-        "Every other step of B computes nothing and reads old logits: it unmasks one more token, where a computed "
-        "step would have unmasked several. Work falls, forwards rise.",
+        "Every other sub-block step of B computes nothing and reads old logits, which give one more token. Compare the "
+        "layer rows, the forwards and the answers.",
         PLAIN,
         {"policy": "layer_reuse:k=2,unit=output"},
     ),

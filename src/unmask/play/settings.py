@@ -133,7 +133,7 @@ def _checked(question: Question, words: dict[str, str], opened: Opened) -> Setti
     for name in DECODE_FIELDS:
         if name in words:
             with _noting(sentences, name):
-                decode[name] = _value(name, words[name])
+                decode[name] = value_of(name, words[name])
                 checkpoint.config.decoded(build(DecodeSpec, {name: decode[name]}, "Decode settings"))
     policy = None
     if "policy" in words:
@@ -141,7 +141,7 @@ def _checked(question: Question, words: dict[str, str], opened: Opened) -> Setti
             policy = read_policy(words["policy"])
             make_policy(policy, checkpoint.config.num_layers)
     with _noting(sentences, "max_new_tokens"):
-        decode["max_new_tokens"] = _value("max_new_tokens", question.max_new_tokens or "128")
+        decode["max_new_tokens"] = value_of("max_new_tokens", question.max_new_tokens or "128")
         build(DecodeSpec, {"max_new_tokens": decode["max_new_tokens"]}, "Decode settings")
     prompt: list[int] = []
     with _noting(sentences, "prompt"):
@@ -166,7 +166,7 @@ def _noting(sentences: dict[str, str], field: str) -> Iterator[None]:
         sentences[field] = str(error)
 
 
-def _value(name: str, text: str) -> Any:
+def value_of(name: str, text: str) -> Any:
     """A number where the setting is one; what does not fit stays text, which the spec refuses."""
     if name == "rule":
         return msgspec.to_builtins(read_rule(text))

@@ -36,6 +36,10 @@ AXIS_NAMES: dict[Gained, str] = {
     "speed": f"speed-up over the control ({TIMES})",
     "work": f"counted operations, control ÷ configuration ({TIMES})",
     "tokens_a_forward": f"tokens a forward, configuration ÷ control ({TIMES})",
+    "predicted:rtx6000": f"speed-up predicted for the rtx6000, not measured ({TIMES})",
+    "predicted:a100": f"speed-up predicted for the a100, not measured ({TIMES})",
+    "predicted:l40s": f"speed-up predicted for the l40s, not measured ({TIMES})",
+    "predicted:h100": f"speed-up predicted for the h100, not measured ({TIMES})",
 }
 
 

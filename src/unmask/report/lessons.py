@@ -7,7 +7,7 @@ lower threshold alone, which needs no policy, does as well. They are made of the
 from collections.abc import Sequence
 
 from unmask.analysis.frontier import Point, above_mixture, mixture_at
-from unmask.analysis.gains import GAINED, Gain
+from unmask.analysis.gains import GAINED, PREDICTED, Gain
 from unmask.analysis.losses import Loss
 from unmask.analysis.verdict import Candidate, Verdict, could_confirm
 from unmask.analysis.words import between, bound_points, in_percent, in_words, percent, span
@@ -67,6 +67,8 @@ def _gained(gain: Gain | None, judged: Verdict) -> str:
         return f"takes {percent(1 / value, 0)} of the counted work of {control}{less}"
     if gain.by == "speed":
         return f"is {_times(value)} as fast as {control}"
+    if gain.by in PREDICTED:
+        return f"should be {_times(value)} as fast as {control} on the {PREDICTED[gain.by]} (predicted, not timed)"
     return f"has {_times(value)} as many tokens a forward as {control}"
 
 
@@ -125,7 +127,7 @@ def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str
 
 def _cannot(some: Sequence[Candidate], judged: Verdict) -> str:
     """Who, with the verb: a few by their names, more by their number."""
-    names, number = [candidate.configuration for candidate in some], len(judged.candidates)
+    names, number = [candidate.named for candidate in some], len(judged.candidates)
     if len(names) == number > 1:
         return f"None of the {in_words(number)} candidates can"
     if len(names) > MOST_NAMED:

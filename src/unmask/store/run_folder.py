@@ -16,6 +16,7 @@ import msgspec
 
 from unmask.errors import UnmaskError
 from unmask.reading import is_countable, read_plain
+from unmask.spec.build import Count, Positive
 from unmask.store.attempt import AnyAnswer, Attempt, attempts_in
 from unmask.store.computation import Computation
 from unmask.store.files import (
@@ -29,8 +30,10 @@ from unmask.store.files import (
     write_atomically,
 )
 from unmask.store.result import SCHEMA, AccuracyResult, AnyResult
+from unmask.store.worker_file import TWINS, store_of
 
-RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
+RESULT = "result.json"
+RESULT_FILES = (RESULT, "summary.json", "retracted.json", "attempts")
 """What belongs to one execution of a run, the mark of completion first."""
 RECORDING_SCHEMA = 1
 FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
@@ -41,17 +44,17 @@ FolderName = Annotated[str, msgspec.Meta(pattern=rf"\A{FOLDER.pattern}\Z")]
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """By what a run is judged that may end before its last row; a part of worker.json."""
 
-    control: str
+    control: FolderName
     """Folder of the control's run."""
-    candidates: tuple[str, ...]
+    candidates: tuple[FolderName, ...]
     """Folders of the candidates' runs."""
-    bounds: tuple[float, ...]
+    bounds: tuple[Annotated[float, msgspec.Meta(ge=0, le=1)], ...]
     """Losses that the criterion names. A run is decided when its loss certainly lies on one side of each."""
-    comparisons: int
+    comparisons: Count
     """Comparisons with the control that hold together."""
-    rows: int
+    rows: Positive
     """Of a round."""
-    seed: int = 0
+    seed: Count = 0
     """Of the order."""
 
 
@@ -107,6 +110,16 @@ class RunFolder:
     def name(self) -> str:
         """The folder's name: task, policy and id."""
         return self.folder.name
+
+    @property
+    def store(self) -> Path:
+        """The folder of the store that it lies in."""
+        return store_of(self.folder)
+
+    def twins(self) -> "list[RunFolder]":
+        """The twins that answer a few rows to show that this run may stand for them."""
+        folders = (self.folder / TWINS).glob("*/run.json")
+        return [RunFolder(file.parent) for file in sorted(folders) if FOLDER.fullmatch(file.parent.name)]
 
     @cached_property
     def identity(self) -> dict[str, Any]:
