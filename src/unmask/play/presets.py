@@ -4,7 +4,11 @@ import json
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from unmask.spec.recipe import EMBEDDED
+
 PLAIN: dict[str, str] = {}
+CANVAS = {"model": EMBEDDED[1], "sub_block_size": "8", "threshold": "0.9"}
+"""The canvas model that ships with the package, under the settings that suit it."""
 QUESTIONS = (3, 44, 19, 34, 1)
 """Rows of the held-out word problems that the page offers: most are among the few on which some presets fail."""
 
@@ -51,6 +55,20 @@ PRESETS = (
         "A writes the best position of each step, B all that are sure enough: the staircase of B is steeper.",
         {"rule": "top_n:n=1"},
         PLAIN,
+    ),
+    Preset(
+        "A block model and a canvas model",
+        "B sees prompt and answer at once: its columns reach from the prompt to the end of an answer whose length is "
+        "fixed beforehand, its empty end included. A pays for blocks as it comes to them.",
+        PLAIN,
+        {**CANVAS, "cache": "none"},
+    ),
+    Preset(
+        "A canvas without and with a cache",
+        "Without a cache every step of A feeds prompt and answer. With the dual cache B feeds the whole canvas once in "
+        "each sub-block, and 8 positions after that.",
+        {**CANVAS, "cache": "none"},
+        {**CANVAS, "cache": "dual"},
     ),
     Preset(
         "Residual reuse in the middle",
