@@ -44,10 +44,8 @@ def main() -> None:
         with _page(browser, report.as_uri()) as page:
             _take(page, "report", _top_of_report)
             _take(page, "viewer", _viewer)
-        with _served() as address:
-            for name, options_of_page in (("play", {}), ("play-dark", {"color_scheme": "dark"})):
-                with _page(browser, address, **options_of_page) as page:
-                    _take(page, name, _race)
+        with _served() as address, _page(browser, address) as page:
+            _take(page, "play", _race)
 
 
 def _report(folder: Path) -> Path:
@@ -71,7 +69,6 @@ def _viewer(page: "Page") -> Box:
     """The denoising viewer in the middle of an answer."""
     last = int(page.get_attribute("#viewer-step", "max") or 0)
     page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-    page.click("#viewer-first")
     for _ in range(last * 2 // 5):
         page.click("#viewer-forward")
     return _box(page, "#viewer-box")
@@ -105,12 +102,15 @@ def _box(page: "Page", selector: str) -> Box:
 def _take(page: "Page", name: str, prepared: Callable[["Page"], Box]) -> None:
     """Write one picture."""
     page.add_style_tag(content=".top { display: none !important; }")
-    clip = {**prepared(page), "scale": 1}
+    box = prepared(page)
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": WIDTH, "height": height})  # what is outside of it would be blurred
+    page.wait_for_timeout(300)
+    clip = {**box, "scale": SHARPNESS}
     session = page.context.new_cdp_session(page)
     shot: dict[str, Any] = {
         "format": "webp",
         "quality": QUALITY,
-        "captureBeyondViewport": True,
         "clip": clip,
     }
     picture = base64.b64decode(session.send("Page.captureScreenshot", shot)["data"])
@@ -142,9 +142,10 @@ def _browser() -> Iterator["Browser"]:
 
 
 @contextmanager
-def _page(browser: "Browser", address: str, **options: Any) -> Iterator["Page"]:
-    view = {"viewport": {"width": WIDTH, "height": 900}, "device_scale_factor": SHARPNESS}
-    context = browser.new_context(**{"color_scheme": "light", **view, **options})
+def _page(browser: "Browser", address: str) -> Iterator["Page"]:
+    context = browser.new_context(
+        viewport={"width": WIDTH, "height": 900}, device_scale_factor=SHARPNESS, color_scheme="light"
+    )
     page = context.new_page()
     page.goto(address)
     yield page

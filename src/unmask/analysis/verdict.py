@@ -400,7 +400,7 @@ def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     if bounds is None:
         return "Every candidate is rejected."
     weak = [candidate.named for candidate in candidates if _gains_too_little(candidate, criteria)]
-    lossy = [candidate.named for candidate in candidates if candidate.configuration not in weak]
+    lossy = [candidate.named for candidate in candidates if candidate.named not in weak]
     reasons = [f"below {bounds.least_gain:g}x by {GAINED[criteria.by]}: {join_words(weak)}"] if weak else []
     reasons += [f"a loss above {bound_points(bounds.drop)}: {join_words(lossy)}"] if lossy else []
     who = (
@@ -432,7 +432,7 @@ def _open(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     if not candidates:
         return f"No candidate has a result on {criteria.task}."
     hopeful = [candidate.named for candidate in candidates if could_confirm(candidate, criteria)]
-    out = [candidate.named for candidate in candidates if candidate.configuration not in hopeful]
+    out = [candidate.named for candidate in candidates if candidate.named not in hopeful]
     who = hopeful[0] if len(hopeful) == 1 else f"any of {join_words(hopeful)}"
     reason = f"The figures do not show yet whether {who} reaches {goal_of(criteria)}."
     others = "The other candidate" if len(out) == 1 else f"The other {in_words(len(out))} candidates"
