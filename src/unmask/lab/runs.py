@@ -245,7 +245,8 @@ def _runs_of(store: Store, name: str) -> list[RunFolder]:
     experiment = read_experiment(store, name) if name in experiment_names(store) else None
     if experiment is None:
         return [find_run(store, name)]
-    runs = [RunFolder(store.runs_folder / folder) for folder in {one.folder for one in experiment.members}]
+    folders = dict.fromkeys(member.folder for member in experiment.members)
+    runs = [RunFolder(store.runs_folder / folder) for folder in folders]
     return [*runs, *(twin for run in runs for twin in run.twins())]
 
 
