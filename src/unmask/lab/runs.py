@@ -33,7 +33,7 @@ from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import Jobs, State, state_of, states
 from unmask.store.store import Store
-from unmask.store.twins import compared
+from unmask.store.twins import compared, name_of
 
 MISSING = State("missing")
 MOST_PARTS = 4
@@ -120,7 +120,7 @@ def _twins(store: Store, member: Member) -> str | None:
             note = f"{answers} answers, all equal"
         else:
             note = f"{state.status} ({state.reason})" if state.reason else state.status
-        notes.append(f"twin {twin.worker.configuration}: {note}")
+        notes.append(f"twin {name_of(twin)}: {note}")
     return "; ".join(notes) or None
 
 
