@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -248,8 +247,10 @@ def test_a_twin_has_a_job_of_its_own_and_ends_when_it_is_answered(sweep: Sweep) 
     assert sweep.statuses() == dict.fromkeys((*NAMES, "again"), "done")
     again = sweep.command("run", str(sweep.folder / "recipe.toml"), "--on", "slurm")
     assert "submitted" not in again
-    shutil.rmtree(twin.folder / "attempts")
+    (twin.attempts()[-1].folder / "stopped.json").unlink()
     sweep.submit(more=AGAIN)
     wait_until(lambda: [attempt for attempt in twin.attempts() if stopped(attempt)], "the twin", 180)
     wait_until(lambda: not sweep.queue(), "the empty queue", 60)
-    assert len(list(sweep.of("full").attempts())) == 1
+    assert len(twin.answers()) == len([key for each in twin.attempts() for key in each.answers()]) == 3
+    assert len(twin.attempts()) == 2
+    assert len(sweep.of("full").attempts()) == 1
