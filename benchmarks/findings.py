@@ -22,12 +22,8 @@ from unmask.analysis.frontier import Point, above_mixture, mixture_at
 from unmask.analysis.likeness import flops
 from unmask.analysis.samples import outcomes
 from unmask.analysis.statistics import Interval, paired_difference, wilson
-from unmask.analysis.table import (
-    AnalysedExperiment,
-    ConfigurationResult,
-    TaskResults,
-    experiment_table,
-)
+from unmask.analysis.stored import experiment_table
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, TaskResults
 from unmask.store import Store
 
 TASK = "unmask_arith"
@@ -115,16 +111,7 @@ class Findings:
 
     def loss(self, line: Line) -> tuple[float, Interval, int, int]:
         """Points against the baseline, their interval, and problems lost and won."""
-        before, after = self._paired(line)
-        pair = paired_difference(before, after)
-        lost = sum(b > a for b, a in zip(before, after, strict=True))
-        won = sum(a > b for b, a in zip(before, after, strict=True))
-        return -pair.value, Interval(-pair.interval.high, -pair.interval.low, 0.95, ""), lost, won
-
-    def _paired(self, line: Line) -> tuple[list[float], list[float]]:
-        if line.rows.keys() != self.baseline.rows.keys():
-            raise SystemExit(f"{line.name} and the baseline have other rows; run the recipes whole.")
-        return list(self.baseline.rows.values()), [line.rows[row] for row in self.baseline.rows]
+        return loss_between(self.baseline, line)
 
     def against_curve(self, line: Line) -> tuple[float, float, Interval] | None:
         """What thresholds of the same work are expected to get right, and the difference to it with its interval.
@@ -144,6 +131,16 @@ class Findings:
     def _point(self, line: Line) -> Point:
         gain, threshold = 1 / self.work(line), line.entry.decode["threshold"]
         return Point(line.name, line.entry.value, gain, "work", False, threshold, None, None, None)
+
+
+def loss_between(before: Line, after: Line) -> tuple[float, Interval, int, int]:
+    """What is lost from one configuration to another, paired by row: share, interval, problems lost and won."""
+    if after.rows.keys() != before.rows.keys():
+        raise SystemExit(f"{after.name} and {before.name} have other rows; run the recipes whole.")
+    pairs = [(before.rows[row], after.rows[row]) for row in before.rows]
+    pair = paired_difference(*map(list, zip(*pairs, strict=True)))
+    lost, won = sum(b > a for b, a in pairs), sum(a > b for b, a in pairs)
+    return -pair.value, Interval(-pair.interval.high, -pair.interval.low, 0.95, ""), lost, won
 
 
 def points(value: float) -> str:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from unmask.model.hub import parse_published
-from unmask.spec.family import FAST_DLLM_V2
+from unmask.spec.family import FAST_DLLM_V2, LLADA
 from unmask.spec.lock import Lock, LockedCheckpoint
 from unmask.spec.published import published
 from unmask.spec.recipe import Recipe, parse_recipe
@@ -82,6 +82,15 @@ SHAPES = {
         "ffn": 320,
         "vocabulary": 400,
     },
+    "embedded-canvas": {
+        "layers": 12,
+        "hidden": 128,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 32,
+        "ffn": 320,
+        "vocabulary": 400,
+    },
     "Efficient-Large-Model/Fast_dLLM_v2_7B": {
         "layers": 28,
         "hidden": 3584,
@@ -111,12 +120,13 @@ def checkpoint_for(name: str) -> dict[str, Any]:
     """A checkpoint of a lock with invented weights; a published one has the shape that is known of it."""
     known = None if name in SHAPES else published(name)
     config = parse_published(known) if known else None
+    canvas = name == "embedded-canvas"
     return {
         "model": name,
         "files": {"config.json": "c" * 64, "model.safetensors": f"weights of {name}"},
         "shape": asdict(config.shape) if config else SHAPES[name],
-        "block_size": config.block_size if config else 32,
-        "family": config.family.name if config else FAST_DLLM_V2.name,
+        "block_size": config.block_size if config else None if canvas else 32,
+        "family": config.family.name if config else (LLADA if canvas else FAST_DLLM_V2).name,
     }
 
 

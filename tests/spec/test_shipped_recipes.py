@@ -74,6 +74,13 @@ NAMES = {
         *("autoregressive", "t0.9", "t0.7", "top2", "entropy0.35", "factor1"),
         *("k2_residual", "keep0.25"),
     ],
+    "06_canvas_embedded": [
+        *(f"t{threshold}_{cache}" for threshold in (0.9, 0.7) for cache in ("none", "prefix", "dual")),
+        *("trim_t0.9_none", "trim_t0.9_prefix", "trim_t0.9_dual", "t0.9_dual_r2"),
+        *("residual_t0.9_dual", "output_t0.9_dual", "residual_t0.9_none", "output_t0.9_none"),
+        *("top2_none", "top2_dual", "factor1_none", "factor1_dual"),
+        *("t0.5_dual", "t1.0_dual", "t0.9_dual_s16", "t0.9_dual_s32"),
+    ],
 }
 EQUAL = {
     "00_baseline": [*alike((1, 2, 3)), *alike((1, 2, 3), "_t0.95")],
@@ -84,6 +91,7 @@ EQUAL = {
     "04_threshold": [["t0.9_s8", "t0.9_s8_k1"]],
     "05_autoregressive": [],
     "05_autoregressive_embedded": [],
+    "06_canvas_embedded": [],
 }
 every = pytest.mark.parametrize("name", sorted(NAMES))
 

@@ -50,7 +50,12 @@ def checkpoint_options(command: F) -> F:
     return _added(
         command,
         click.option(
-            "--model", "-m", default=EMBEDDED, show_default=True, metavar="PATH_OR_HUB_ID", help="Checkpoint."
+            "--model",
+            "-m",
+            default=EMBEDDED[0],
+            show_default=True,
+            metavar="PATH_OR_HUB_ID",
+            help="Checkpoint.",
         ),
         click.option("--revision", help="Branch, tag or commit of a hub id."),
         click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]"),
@@ -207,6 +212,13 @@ until_decided_option = click.option(
     "--until-decided/--to-the-end",
     default=None,
     help="Whether runs end as soon as the criterion is certain of them. [as the recipe says]",
+)
+
+
+run_equal_option = click.option(
+    "--run-equal",
+    is_flag=True,
+    help="Execute configurations that are equal by construction one and all. [one of them, and a twin]",
 )
 
 

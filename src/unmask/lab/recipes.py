@@ -64,7 +64,7 @@ class OpenRecipe:
         """Where a checkpoint is: a name, or an absolute path where the recipe names a folder."""
         name = model.checkpoint
         folder = self.file.parent / Path(name).expanduser()
-        return str(folder.resolve()) if name != EMBEDDED and folder.exists() else name
+        return str(folder.resolve()) if name not in EMBEDDED and folder.exists() else name
 
     @property
     def data(self) -> Path | None:
@@ -76,7 +76,7 @@ class OpenRecipe:
     def needs_network(self) -> bool:
         """Whether preparing it may download anything."""
         places = map(self.checkpoint_of, self.recipe.models.values())
-        hub_model = any(place != EMBEDDED and HUB_ID.fullmatch(place) is not None for place in places)
+        hub_model = any(place not in EMBEDDED and HUB_ID.fullmatch(place) is not None for place in places)
         hub_tasks = any(not task.name.startswith(EMBEDDED_TASKS) for task in self.recipe.tasks)
         return hub_model or (hub_tasks and self.data is None)
 

@@ -1,4 +1,4 @@
-"""Finds the folder of a checkpoint: the embedded one, a local path, or a hub id through the hub's cache.
+"""Finds the folder of a checkpoint: an embedded one, a local path, or a hub id through the hub's cache.
 
 Where its config alone is asked for, facts of published checkpoints stand in for a download.
 """
@@ -24,8 +24,8 @@ def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool
     """
     if revision is not None and not is_hub_id(name):
         raise UnmaskError(f"{name} has no revisions: only hub ids do, so leave the revision out.")
-    if name == EMBEDDED:
-        return ASSETS / EMBEDDED
+    if name in EMBEDDED:
+        return ASSETS / str(name).replace("-", "_")
     if is_hub_id(name):
         return _download(str(name), revision, WANTED if weights else SMALL)
     return Path(name).expanduser()

@@ -32,8 +32,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 CONFIGURATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 FIELD_FORM = re.compile(r"0?[0-9]?(\.[0-9])?[a-zA-Z%]?")
 """How a field of a grid's name may be formatted, as in `{threshold:.2f}`: widths and digits up to nine."""
-EMBEDDED = "embedded"
-"""The checkpoint that ships with the package."""
+EMBEDDED = ("embedded", "embedded-canvas")
+"""The checkpoints that ship with the package; the first is the default."""
 MOST_RUNS = 10_000
 """Runs of one recipe: configurations times tasks."""
 DECODE_AXIS = "decode."
@@ -45,7 +45,7 @@ class ModelSpec(Part, frozen=True, kw_only=True):
     """Which checkpoint."""
 
     checkpoint: str
-    """A folder (relative to the recipe), a hub id, or `embedded`."""
+    """A folder (relative to the recipe), a hub id, `embedded` or `embedded-canvas`."""
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
@@ -60,8 +60,10 @@ class ModelSpec(Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a revision of what has none."""
-        if self.checkpoint == EMBEDDED and self.revision is not None:
-            raise UnmaskError("model.revision is that of a hub id, and `embedded` is none; leave it out.")
+        if self.checkpoint in EMBEDDED and self.revision is not None:
+            raise UnmaskError(
+                f"model.revision is that of a hub id, and `{self.checkpoint}` is none; leave it out."
+            )
 
 
 class TaskSpec(Part, frozen=True, kw_only=True):
