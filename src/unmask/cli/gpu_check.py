@@ -17,7 +17,7 @@ MEASURED = ("device", "memory", "launches", "speed", "graphs", "published")
 
 
 @click.command()
-@click.argument("checkpoint", default=EMBEDDED, metavar="[PATH_OR_HUB_ID]")
+@click.argument("checkpoint", default=EMBEDDED[0], metavar="[PATH_OR_HUB_ID]")
 @click.option("--device", help="cpu, cuda, cuda:1 or mps. [the best one present]")
 @click.option("--dtype", help="float32, float16 or bfloat16. [what suits the device]")
 @click.option("--output", "-o", type=Path, metavar="DIR", help="A new folder. [gpu-check-TIME]")
@@ -54,7 +54,7 @@ def check(
     if part:
         click.echo(json.dumps(_one_part(part, checkpoint, device, dtype, run_published_code)))
         return
-    if is_hub_id(checkpoint) and checkpoint != EMBEDDED and not in_cache(checkpoint):
+    if is_hub_id(checkpoint) and checkpoint not in EMBEDDED and not in_cache(checkpoint):
         raise UnmaskError(f"{checkpoint} is not here; fetch it first, as in `hf download {checkpoint}`.")
     find_config(checkpoint)
     folder = output or Path(f"gpu-check-{datetime.now(UTC):%Y%m%d-%H%M%S}")

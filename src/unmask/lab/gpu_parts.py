@@ -163,7 +163,7 @@ def _known_decodings(wanted: CheckRequest, scratch: Path) -> list[str]:
     folder = wanted.vectors or VECTORS
     files = sorted(folder.glob("*.json"))
     if not files:
-        return ["--model", EMBEDDED]
+        return ["--model", EMBEDDED[0]]
     chosen = scratch / "vectors"
     make_folder(chosen)
     for file in files[::EVERY]:
