@@ -20,6 +20,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
 from unmask.engine.probe import probe
 from unmask.engine.step_plan import Kind
+from unmask.evaluation.device_parts import PARTS, Place
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.geometry import Segment
 from unmask.model.synthetic import write_checkpoint
@@ -106,12 +107,12 @@ def steps_of(engine: Engine, policy: Any, watch: Any) -> list[tuple[StepEvent, t
 
 
 BUDGETS = {
-    None: (20, 1, 2),
-    "layer_reuse": (22, 1, 3),
-    "trim": (26, 1, 4),
-    "adaptive": (32, 2, 3),
-    "combine": (35, 2, 4),
-    "custom": (22, 1, 3),
+    None: (14, 1, 1),
+    "layer_reuse": (16, 1, 1),
+    "trim": (19, 1, 3),
+    "adaptive": (24, 2, 1),
+    "combine": (26, 2, 3),
+    "custom": (15, 1, 1),
 }
 """Operations a layer, copies to the host and uploads of one forward, by policy."""
 
@@ -130,6 +131,17 @@ def test_a_forward_stays_within_its_budget(engines: Any, policy: Any) -> None:
         assert casts <= 1, (event.kind, casts)
         assert waited <= copies, (event.kind, waited)
         assert uploaded <= uploads, (event.kind, uploaded)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_gpu_check_measure_it(folder: Any, name: str) -> None:
+    found = PARTS[name](Place(str(folder), str(DEVICE), "float16"))
+    assert found["verdict"] in (
+        ("good", "skipped") if DEVICE.type == "pretended" else ("good", "bad", "skipped")
+    )
+    assert found["says"]
+    for kind in ("block", "sub", "commit") if name == "speed" else ():
+        assert found["kinds"][kind]["milliseconds"] > 0
 
 
 @on_the_pretended
@@ -175,12 +187,12 @@ def test_memory_does_not_grow_after_the_first_blocks(engines: Any) -> None:
     watch = sys.modules["device.pretended"].WATCH
     commits = early = later = 0
     for event, _, live in steps_of(engines(DEVICE), None, watch):
-        if commits < 2:
+        if commits < 3:  # as many frames are kept as ever will be
             early = max(early, live)
         else:
             later = max(later, live)
         commits += event.kind is Kind.COMMIT
-    assert 0 < later <= early
+    assert 0 < later <= 1.02 * early, "a few rows of logits more or less"
 
 
 @on_the_pretended

@@ -21,7 +21,7 @@ from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec
 
 SCHEMA = 2
 """Of identities; 1 is that of version 0.1."""
-ENGINE_REVISION = 5
+ENGINE_REVISION = 6
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Decode settings that, when they are given, win over what tasks ask for, and lm-eval's names for them."""
