@@ -98,7 +98,7 @@ def table(rows: Sequence[dict[str, Any]], batch: int) -> str:
         "|---|---|---|---:|---:|",
     ]
     for row in rows:
-        published = "–" if row["published"] is None else row["published"]
+        published = "-" if row["published"] is None else row["published"]
         lines.append(f"| {row['family']} | {row['cache']} | {row['rule']} | {published} | {row['unmask']} |")
     return "\n".join(lines)
 
