@@ -43,7 +43,8 @@ def choice_table(engine: unmask.Engine, count: int) -> Table:
     for task, estimator, decode, rows, words in (
         ("choice", "chain", {}, count, "`chain`, no cache"),
         ("choice_text", "chain", dual, count, "`chain`, dual cache, sub-blocks of 8"),
-        ("choice_text", "chain", {}, few, "`chain`, no cache"),
+        ("choice_text", "chain", {"sub_block_size": 8}, few, "`chain`, no cache, sub-blocks of 8"),
+        ("choice_text", "chain", {}, few, "`chain`, no cache, sub-blocks of 32"),
         ("choice_text", "monte_carlo", {"draws": DRAWS}, few, f"`monte_carlo`, {DRAWS} draws"),
     ):
         right = choose(engine, read_rows(task, rows), estimator, decode)
