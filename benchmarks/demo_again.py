@@ -25,7 +25,7 @@ import unmask
 from pages import markdown, put_into_page
 from training.task_files import ROWS, TASK_FILES, Row
 from unmask import lab
-from unmask.analysis.table import experiment_table
+from unmask.analysis.stored import experiment_table
 from unmask.analysis.verdict import Candidate, verdict
 from unmask.analysis.words import MINUS, in_percent, span
 from unmask.store import Store

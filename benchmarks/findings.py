@@ -22,12 +22,8 @@ from unmask.analysis.frontier import Point, above_mixture, mixture_at
 from unmask.analysis.likeness import flops
 from unmask.analysis.samples import outcomes
 from unmask.analysis.statistics import Interval, paired_difference, wilson
-from unmask.analysis.table import (
-    AnalysedExperiment,
-    ConfigurationResult,
-    TaskResults,
-    experiment_table,
-)
+from unmask.analysis.stored import experiment_table
+from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, TaskResults
 from unmask.store import Store
 
 TASK = "unmask_arith"

@@ -94,12 +94,16 @@ class RecordingWorkspace(Workspace):
     forwards: list[Forward]
 
     def forward(
-        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[PlannedPart] = ()
+        self,
+        tokens: Sequence[int],
+        segments: Sequence[Segment],
+        parts: Sequence[PlannedPart] = (),
+        reads: Sequence[int] | None = None,
     ) -> ForwardOutput:
         """Note the rows, then push them through."""
         assert not parts, "only full forwards are priced here"
         self.forwards.append(Forward.of(segments))
-        return super().forward(tokens, segments)
+        return super().forward(tokens, segments, reads=reads)
 
 
 class RecordingDecider(Predicted):

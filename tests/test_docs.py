@@ -202,6 +202,13 @@ def test_every_estimator_has_a_heading_and_names_its_families(estimator: str) ->
     assert named or able == set(FAMILIES)
 
 
+def test_the_readme_names_everything_that_can_be_chosen() -> None:
+    specs = [tag(spec) for union in (AnyPolicySpec, AnyRuleSpec) for spec in get_args(union)]
+    named = {*FAMILIES, *get_args(EstimatorName), *specs} - {"full", "custom"}
+    readme = text_of(ROOT / "README.md")
+    assert sorted(name for name in named if f"`{name}`" not in readme) == []
+
+
 @pytest.mark.parametrize("guard", [guard.name for guard in GUARDS])
 def test_every_guard_has_a_row(guard: str) -> None:
     assert f"| `{guard}` |" in text_of(DOCS / "analysis.md")
@@ -215,3 +222,9 @@ def test_every_column_has_a_row(column: str) -> None:
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     navigation = text_of(ROOT / "mkdocs.yml").partition("nav:")[2]
     assert sorted(re.findall(r"([\w-]+\.md)", navigation)) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.glob("pictures/*")), ids=lambda picture: picture.name)
+def test_pictures_are_small_and_used(picture: Path) -> None:
+    assert picture.stat().st_size < 150_000
+    assert any(f"pictures/{picture.name}" in text_of(document) for document in DOCUMENTS)

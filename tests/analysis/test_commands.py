@@ -12,7 +12,7 @@ from stores import filled, result_of
 from sweeps import clean
 
 from unmask.analysis.samples import compare as compare_entries
-from unmask.analysis.table import own_table
+from unmask.analysis.stored import own_table
 from unmask.cli.check import check
 from unmask.cli.compare import compare
 from unmask.store import Store

@@ -11,9 +11,17 @@ import pytest
 from sweeps import PROVENANCE, SUCCESS, changed, clean, effect, policy, retimed, spoiled
 
 from unmask.analysis.guards import GUARDS, Finding, run_guards
-from unmask.analysis.table import AnalysedExperiment, ConfigurationResult, ConfigurationTiming, Table, joined
+from unmask.analysis.table import (
+    AnalysedExperiment,
+    ConfigurationResult,
+    ConfigurationTiming,
+    StandIn,
+    Table,
+    joined,
+)
 from unmask.spec.recipe import Bounds, SuccessSpec
 from unmask.store.result import Conditions, Effect, MeasuredSpeedup
+from unmask.store.twins import Twin
 
 Plant = Callable[[Table], Table]
 
@@ -56,6 +64,13 @@ def asks(speed: float) -> Plant:
         confirm=Bounds(speedup=speed, drop=0.05),
     )
     return lambda table: replace(table, experiments=(replace(table.experiments[0], success=wanted),))
+
+
+def standing(table: Table, twin: Twin | None) -> Table:
+    """The same as if one run had stood for two of the controls."""
+    first = table.entries[0]
+    stand_in = StandIn("k1_first", ("k1_last",), first.task, first.limit, twin)
+    return replace(table, experiments=(replace(table.experiments[0], stand_ins=(stand_in,)),))
 
 
 FAULTS: dict[str, tuple[str, str, Plant]] = {
@@ -299,6 +314,17 @@ FAULTS: dict[str, tuple[str, str, Plant]] = {
         "warning",
         lambda table: retimed(table, lambda _: True, provenance={**PROVENANCE, "commit": "e" * 40}),
     ),
+    "a twin answers otherwise": (
+        "twins-differ",
+        "invalid",
+        lambda table: standing(table, Twin("k1_last", 17, 3)),
+    ),
+    "a twin on another device": (
+        "twins-differ",
+        "warning",
+        lambda table: standing(table, Twin("k1_last", 19, 1, "device cpu -> cuda")),
+    ),
+    "no twin yet": ("twins-differ", "info", lambda table: standing(table, None)),
     "a higher threshold only": (
         "no-threshold-curve",
         "info",

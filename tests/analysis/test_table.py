@@ -23,7 +23,8 @@ from unmask.analysis.likeness import (
     work_ratio,
 )
 from unmask.analysis.samples import compare, difference
-from unmask.analysis.table import ConfigurationResult, Planned, experiment_table, joined, own_table
+from unmask.analysis.stored import experiment_table, own_table
+from unmask.analysis.table import ConfigurationResult, Planned, joined
 from unmask.errors import UnmaskError
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment

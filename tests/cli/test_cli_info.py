@@ -7,7 +7,7 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-from cli_cases import CONTEXT, Run, error_line
+from cli_cases import CONTEXT, Run
 
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.memory import PROCESS_BYTES, buffer_bytes, kv_bytes, weight_bytes
@@ -142,15 +142,16 @@ def test_a_published_checkpoint_is_known_without_a_network(run: Run, monkeypatch
     assert "exceeds the context of 32768 tokens" in str(too_long["reason"])
 
 
-@pytest.mark.parametrize("name", ["GSAI-ML/LLaDA-8B-Instruct", "Dream-org/Dream-v0-Instruct-7B"])
-def test_a_published_checkpoint_that_cannot_be_loaded_yet_is_refused_in_one_line(
-    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("GSAI-ML/LLaDA-8B-Instruct", "llada"), ("Dream-org/Dream-v0-Instruct-7B", "dream")],
+)
+def test_published_canvas_models_are_known_without_a_network(
+    run: Run, name: str, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", no_network)
-    line = error_line(run("info", name))
-    assert line.startswith(f"{name} (published config): architecture ")
-    assert "cannot be run" in line
-    assert "parameters." in line
+    told = facts(run, name)
+    assert (told["family"], told["usable"], told["block_size"]) == (family, True, None)
 
 
 def test_files_in_the_cache_come_before_published_facts(

@@ -147,7 +147,7 @@ def test_ceilings_are_those_of_the_family_of_a_checkpoint(run: Run, monkeypatch:
     trimmed, reused = told["ceilings"]
     assert trimmed["dead"]
     assert reused["speedup"] > 1.1
-    assert "have no block cache" in error_line(run("ceiling", "trim", "--model", model, "--block-cache"))
+    assert "cache" in error_line(run("ceiling", "trim", "--model", model, "--cache", "dual"))
     assert "is not a multiple of" in error_line(
         run("ceiling", "trim", "--model", model, "--sub-block-size", 5)
     )

@@ -10,7 +10,7 @@ from planted import TEXT, folder_of, plant, plant_stopped, write_recipe
 from unmask import lab
 from unmask.errors import UnmaskError
 from unmask.lab.names import find_run
-from unmask.lab.planning import write_down
+from unmask.lab.records import write_down
 from unmask.store import Store
 
 

@@ -13,7 +13,7 @@ from planted import TEXT, result_of, runs_of, write_recipe
 
 from unmask import lab
 from unmask.analysis.step_counts import StepCounts
-from unmask.lab.planning import freeze
+from unmask.lab.records import freeze
 from unmask.policies.registry import make_policy
 from unmask.policies.rehearsal import Script, rehearse
 from unmask.store import Store

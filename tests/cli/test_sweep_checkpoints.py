@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from unmask import lab
 from unmask.analysis.guards import run_guards
-from unmask.analysis.table import own_table
+from unmask.analysis.stored import own_table
 from unmask.cli import app
 from unmask.loading import load
 from unmask.model.hub import find_checkpoint

@@ -53,7 +53,7 @@ def test_new_leaves_what_is_there_alone(run: Run, tmp_path: Path) -> None:
 
 def test_plan_shows_runs_ceilings_controls_and_samples(run: Run, recipe: Path, store: Store) -> None:
     plant(store, recipe, "k1_first")
-    result = run("plan", recipe)
+    result = run("plan", recipe, "--run-equal")
     assert result.exit_code == 0
     assert lines_with(result, "k1_first", "never acts", "done")
     assert lines_with(result, "k2_last", "7.00", "missing")
@@ -66,8 +66,8 @@ def test_plan_shows_runs_ceilings_controls_and_samples(run: Run, recipe: Path, s
         "those with other decode settings, which take other steps); not counted: 1 without a comparable earlier run."
         in said
     )
-    assert "Equal by construction (controls): k1_first, k1_last." in result.stdout
-    assert "Equal by construction (controls): k2_first, k2_last." in result.stdout
+    assert "Equal by construction: k1_first, k1_last." in result.stdout
+    assert "Equal by construction: k2_first, k2_last." in result.stdout
     assert "rows are needed" in result.stdout
     assert "the recipe asks 4: too few" in result.stdout
 
@@ -81,7 +81,7 @@ def test_plan_writes_nothing(run: Run, recipe: Path, store: Store) -> None:
 
 def test_plan_as_a_document(run: Run, recipe: Path, store: Store) -> None:
     plant(store, recipe, "k1_first", "timing")
-    told = json.loads(run("plan", recipe, "--json").stdout)
+    told = json.loads(run("plan", recipe, "--json", "--run-equal").stdout)
     assert told["experiment"] == "planted"
     assert {one["configuration"]: one["status"] for one in told["runs"]} == {
         **dict.fromkeys(ALL_RUNS, "missing"),
@@ -104,7 +104,7 @@ def test_plan_as_a_document(run: Run, recipe: Path, store: Store) -> None:
 def test_plan_says_that_the_time_is_unknown_before_the_first_run(
     run: Run, recipe: Path, store: Store
 ) -> None:
-    said = " ".join(run("plan", recipe).stdout.split())
+    said = " ".join(run("plan", recipe, "--run-equal").stdout.split())
     assert "To do: 6 runs, 20 answers, some" in said
     assert "how long is unknown: try `unmask run RECIPE --canary 10`." in said
     told = json.loads(run("plan", recipe, "--json").stdout)
@@ -149,20 +149,20 @@ def test_plan_of_a_part(run: Run, recipe: Path, store: Store) -> None:
 
 
 def test_a_dry_run_says_what_would_run_and_writes_nothing(run: Run, recipe: Path, store: Store) -> None:
-    result = run("run", recipe, "--dry-run")
+    result = run("run", recipe, "--dry-run", "--run-equal")
     assert result.exit_code == 0
     for name in ALL_RUNS:
         assert lines_with(result, name, folder_of(store, recipe, name).id, "(missing)")
     assert "6 of 6 runs would be executed." in result.stdout
     assert not store.root.exists()
     plant(store, recipe, "k1_first", "k1_last")
-    again = run("run", recipe, "--dry-run")
+    again = run("run", recipe, "--dry-run", "--run-equal")
     assert "4 of 6 runs would be executed." in again.stdout
     assert "(done)" not in again.stdout
 
 
 def test_run_executes_everything_once(run: Run, recipe: Path, store: Store, workers: None) -> None:
-    first = run("run", recipe, "--slots", 2)
+    first = run("run", recipe, "--slots", 2, "--run-equal")
     assert first.exit_code == 0, first.output
     assert "6 runs on cpu 0, cpu 1" in first.stdout
     assert len([line for line in first.stdout.splitlines() if line.startswith("done ")]) == 6
@@ -181,7 +181,7 @@ def test_run_executes_everything_once(run: Run, recipe: Path, store: Store, work
 
 
 def test_timing_runs_come_last_and_alone(run: Run, recipe: Path, store: Store, workers: None) -> None:
-    run("run", recipe, "--slots", 3)
+    run("run", recipe, "--slots", 3, "--run-equal")
     begun = {
         name: (folder_of(store, recipe, name).attempts()[0].folder / "attempt.json").stat().st_mtime_ns
         for name in ALL_RUNS
@@ -207,14 +207,14 @@ def test_run_writes_down_what_the_experiment_stands_for(run: Run, done: Path, st
 def test_run_does_only_what_is_missing(run: Run, recipe: Path, store: Store, workers: None) -> None:
     plant(store, recipe, "k1_first", "k2_first", "timing")
     plant_stopped(store.run(runs_of(recipe)["k1_last"].identity))
-    result = run("run", recipe)
+    result = run("run", recipe, "--run-equal")
     assert "3 runs on" in result.stdout
     assert len(folder_of(store, recipe, "k1_last").attempts()) == 2
     assert folder_of(store, recipe, "k1_first").attempts() == []
 
 
 def test_run_of_a_part_leaves_the_rest(run: Run, recipe: Path, store: Store, workers: None) -> None:
-    assert run("run", recipe, "--config", "k1_*", "--task", "unmask_*").exit_code == 0
+    assert run("run", recipe, "--config", "k1_*", "--task", "unmask_*", "--run-equal").exit_code == 0
     states = {name: state_of(folder_of(store, recipe, name)).status for name in ALL_RUNS}
     assert {name for name, status in states.items() if status == "done"} == {"k1_first", "k1_last"}
 
@@ -235,16 +235,16 @@ def test_a_failed_run_is_told_and_waits_for_leave(
     run: Run, recipe: Path, store: Store, workers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PLANTED_FAIL", "k2_first")
-    failed = run("run", recipe)
+    failed = run("run", recipe, "--run-equal")
     assert failed.exit_code == 1
     assert lines_with(failed, "unmask_arith_limit_4 k2_first failed: The disk is full.")
     assert "5 done, 1 failed" in failed.stdout
     monkeypatch.delenv("PLANTED_FAIL")
-    patient = run("run", recipe)
+    patient = run("run", recipe, "--run-equal")
     assert patient.exit_code == 1
     assert "Nothing to do: 5 done, 1 failed." in patient.stdout
     assert len(folder_of(store, recipe, "k2_first").attempts()) == 1
-    retried = run("run", recipe, "--retry-failed")
+    retried = run("run", recipe, "--retry-failed", "--run-equal")
     assert retried.exit_code == 0
     assert "1 run on" in retried.stdout
     assert "6 done" in retried.stdout

@@ -81,13 +81,13 @@ def test_status_and_run_name_what_differs_from_an_earlier_result(
     write_recipe(done, TEXT.replace("threshold = 0.7", "threshold = 0.8"))
     change = f"1 run has {EARLIER} decode.threshold 0.7 -> 0.8."
     timing = change.replace("decode.", "configurations.t0.7.decode.")
-    for command in (("plan", done), ("run", done, "--dry-run")):
+    for command in (("plan", done, "--run-equal"), ("run", done, "--dry-run", "--run-equal")):
         said = " ".join(run(*command).stdout.split())
         assert change in said, command
         assert timing in said, command
     monkeypatch.setattr(sys, "executable", use_planted_worker(tmp_path))
     monkeypatch.setenv("PLANTED_FAIL", "t0.7,timing")
-    assert change in " ".join(run("run", done).stdout.split())
+    assert change in " ".join(run("run", done, "--run-equal").stdout.split())
     assert change in " ".join(run("status").stdout.split())
     assert sorted(json.loads(run("status", "--json").stdout)[0]["changed"]) == sorted([change, timing])
 
@@ -103,7 +103,7 @@ def test_status_says_that_results_are_of_another_revision(
         f"6 results are of another version of Unmask (engine revision {before} -> {before + 1}); `unmask run` computes "
         "them again and keeps these."
     ]
-    said = " ".join(run("run", done, "--dry-run").stdout.split())
+    said = " ".join(run("run", done, "--dry-run", "--run-equal").stdout.split())
     assert f"6 runs have {EARLIER} engine revision {before} -> {before + 1}." in said
     assert "6 of 6 runs would be executed" in said
 

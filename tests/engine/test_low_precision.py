@@ -20,6 +20,7 @@ from checkpoints import (
 )
 from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent, collect
+from unmask.engine.forward import PlannedPart
 from unmask.engine.policy import StepView
 from unmask.engine.prompt import Request
 from unmask.engine.step_plan import Op, StepPlan, Unit
@@ -181,8 +182,9 @@ def test_what_is_replayed_is_what_was_computed(unit: Unit, dtype: torch.dtype) -
     engine = load_recipe(small_recipe(), dtype).engine
     layers, places = engine.config.num_layers, [Segment(0, range(20), 20)]
     workspace, tokens = engine.workspace(1, 32, 32), LARGE[:20]
-    first = workspace.forward(tokens, places, StepPlan((Op.REFRESH,) * layers, unit)).hidden_TD.clone()
-    second = workspace.forward(tokens, places, StepPlan((Op.REPLAY,) * layers, unit)).hidden_TD
+    refresh, replay = (PlannedPart(StepPlan((op,) * layers, unit), 1) for op in (Op.REFRESH, Op.REPLAY))
+    first = workspace.forward(tokens, places, [refresh]).hidden_TD.clone()
+    second = workspace.forward(tokens, places, [replay]).hidden_TD
     assert first.dtype == second.dtype == torch.float32
     close = unit is Unit.RESIDUAL  # a difference of states is put back, not a sum of changes
     assert torch.allclose(first, second, atol=1e-6) if close else torch.equal(first, second)

@@ -60,7 +60,7 @@ def test_every_path_of_a_7b_model(workspace: Workspace, path: str) -> None:
     rows = sum(len(segment.positions) for segment in segments)
     with torch.inference_mode():
         hidden = workspace.forward([1] * rows, segments).hidden_TD
-        assert (hidden.shape, hidden.dtype) == ((rows, 3584), workspace.transformer.dtype)
+        assert (hidden.shape, hidden.dtype) == ((rows, 3584), workspace.transformer.stream_dtype)
         logits = workspace.transformer.logits(hidden[torch.tensor([0, rows - 1]).to(META)])
     assert (logits.shape, logits.dtype, logits.device) == ((2, 152064), torch.float32, META)
 

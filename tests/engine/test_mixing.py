@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoints import load_recipe, small_recipe
 from policy_cases import (
     BOTH,
     DECODE,
@@ -108,6 +109,25 @@ def test_a_forward_of_several_plans_gives_each_what_it_gets_alone(
         *((together.features._buffers[name], buffer) for name, buffer in apart.features._buffers.items()),
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_rows_that_are_no_neighbours_share_a_layer_in_half_precision() -> None:
+    """The stream is wider than what a branch adds to it."""
+    own = load_recipe(small_recipe(num_hidden_layers=LAYERS), torch.bfloat16).engine
+    plans = [
+        StepPlan((op,) * LAYERS, unit)
+        for op, unit in ((KEPT, Unit.MLP), (BACK, Unit.MLP), (KEPT, Unit.ATTENTION))
+    ]
+    parts = [PlannedPart(plan, 1) for plan in plans]
+    segments = [Segment(slot, range(BLOCK), BLOCK) for slot in range(3)]
+    tokens = [prompt(BLOCK, seed=slot) for slot in range(3)]
+    workspace = own.workspace(3, BLOCK, BLOCK)
+    before(workspace, tokens, segments, parts)
+    workspace.forward(tokens[1], [segments[1]], [PlannedPart(StepPlan((KEPT,) * LAYERS, Unit.MLP), 1)])
+    found = workspace.forward([token for each in tokens for token in each], segments, parts).hidden_TD
+    alone = own.workspace(1, BLOCK, BLOCK).forward(tokens[2], segments[:1]).hidden_TD
+    assert (found[2 * BLOCK :] - alone).norm() < 0.02 * alone.norm()
 
 
 class Counting(Transformer):

@@ -15,6 +15,7 @@ from unmask.engine.prompt import Request
 from unmask.engine.rules import ranked
 from unmask.engine.sampling import GREEDY, drawn, packed_predictions, request_seed, to_host, uniform
 from unmask.spec import DecodeSpec
+from unmask.spec.family import ConfidenceName
 from unmask.spec.rule import ScoreName
 
 HOT = DecodeSpec(max_new_tokens=24, temperature=0.9, top_p=0.95, stop_tokens=())
@@ -248,8 +249,9 @@ def test_draws_of_a_sure_model_are_ranked_too() -> None:
 
 def test_a_tempered_confidence_is_a_share_of_all_tokens() -> None:
     logits = probabilities_as_logits(0.4, 0.3, 0.2, 0.1).repeat(2, 1)
-    for tempered, expected in ((False, 3 / 7), (True, 0.3)):
-        found = to_host(packed_predictions(logits.clone(), None, [0.7, 0.7], 1.0, 0.6, tempered=tempered))
+    confidences: tuple[tuple[ConfidenceName, float], ...] = (("nucleus", 3 / 7), ("tempered", 0.3))
+    for name, expected in confidences:
+        found = to_host(packed_predictions(logits.clone(), None, [0.7, 0.7], 1.0, 0.6, confidence=name))
         assert found.tokens == [1, 1]
         assert all(math.isclose(confidence, expected, rel_tol=1e-5) for confidence in found.confidences)
 

@@ -59,6 +59,8 @@ def test_a_likelihood_sums_to_one_over_all_targets_of_a_length(policy, estimator
 class ChainSampler:
     """The sampler whose likelihood `chain` is: the most confident column, a token drawn at temperature 1."""
 
+    sees_the_best = True
+
     def __init__(self, mask_token: int) -> None:
         self.mask_token = mask_token
 

@@ -8,10 +8,11 @@ import pytest
 
 from unmask import lab
 from unmask.analysis.likeness import must_agree
-from unmask.analysis.table import own_table
+from unmask.analysis.stored import own_table
 from unmask.errors import UnmaskError
 from unmask.evaluation.worker import complete
-from unmask.lab.planning import Plan, write_down
+from unmask.lab.planning import Plan
+from unmask.lab.records import write_down
 from unmask.store.traces import with_traces
 
 RECIPE = """\

@@ -153,7 +153,7 @@ def test_the_judge_finds_what_is_wrong(
 ) -> None:
     monkeypatch.setattr(lab, "cancel", what)
     monkeypatch.setattr(judge, "MOST_SECONDS", 0.3)
-    monkeypatch.setattr(judge, "LONGEST_WAIT", 5)
+    monkeypatch.setattr(judge, "LONGEST_WAIT", 3 if what is waits else 60)
     wrong = judge.in_process(Case(("cancel", "x")), folder).wrong
     assert any(WRONG[what] in each for each in wrong), wrong
 

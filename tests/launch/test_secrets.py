@@ -148,13 +148,21 @@ checkpoint = "embedded"
 max_new_tokens = 16
 [[tasks]]
 name = "unmask_arith_20"
-limit = 1
+limit = 2
 [[configurations]]
 name = "leaky"
 policy = { kind = "custom", target = "leaky:Leaky" }
 [[configurations]]
 name = "failing"
 policy = { kind = "custom", target = "leaky:Leaky", options = { fail = true } }
+[success]
+task = "unmask_arith_20"
+control = "leaky"
+candidates = ["failing"]
+by = "work"
+confirm = { gain = 1.2, drop = 0.05 }
+[until_decided]
+rows = 1
 [resources]
 cpus = 1
 memory_gb = 2
@@ -188,6 +196,8 @@ def test_a_sweep_leaves_no_secret_anywhere(slurm: SlurmLab, tmp_path: Path, plac
     for folder in store.glob("runs/*"):
         told += unmask("logs", folder.name, "--store", store)
     assert told.count("pushed with (hidden)") >= 2
+    assert list(store.glob("runs/*/attempts/*/rows.jsonl"))
+    assert (store / "workers").is_dir()
     (tmp_path / "told").write_text(told)
     wait_until(lambda: not slurm.ask("squeue", "-h"), "an empty queue")
     assert found_in(tmp_path, slurm.layout.root) == []

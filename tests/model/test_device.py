@@ -1,10 +1,12 @@
 """The device and dtype that users expect, and sentences for those that are not there."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from unmask.errors import UnmaskError
-from unmask.model.device import choose_device, choose_dtype, free_bytes
+from unmask.model.device import choose_device, choose_dtype, free_bytes, upload
 
 
 @pytest.mark.parametrize(
@@ -67,3 +69,24 @@ def test_free_memory_is_known_for_the_cpu_only_where_it_can_be() -> None:
     assert free is not None
     assert free > 0
     assert free_bytes(torch.device("meta")) is None
+
+
+@pytest.mark.parametrize("kind, pinned", [("cpu", False), ("mps", False), ("cuda", True)])
+def test_numbers_go_to_a_cuda_device_from_pinned_memory_and_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch, kind: str, pinned: bool
+) -> None:
+    asked: list[Any] = []
+
+    class Host:
+        def to(self, device: torch.device, non_blocking: bool) -> str:
+            asked.append((device.type, non_blocking))
+            return "there"
+
+    def tensor(numbers: list[int], pin_memory: bool) -> Host:
+        asked.append((numbers, pin_memory))
+        return Host()
+
+    monkeypatch.setattr(torch, "tensor", tensor)
+    sent: Any = upload([3, 4], torch.device(kind))
+    assert sent == "there"
+    assert asked == [([3, 4], pinned), (kind, True)]

@@ -60,9 +60,12 @@ def projections(transformer: Transformer) -> dict[str, Tensor]:
         found[name + "post_attention_layernorm.weight"] = layer.mlp_norm_D
         start = 0
         for part, width in (("q", queries), ("k", keys), ("v", keys)):
-            found[f"{name}self_attn.{part}_proj.weight"] = layer.qkv.weight_OI[start : start + width]
             assert layer.qkv.bias_O is not None
-            found[f"{name}self_attn.{part}_proj.bias"] = layer.qkv.bias_O[start : start + width]
+            for kind, values in (("weight", layer.qkv.weight_OI), ("bias", layer.qkv.bias_O)):
+                own = values[start : start + width]
+                if part != "v":  # the pairs that turn together lie side by side
+                    own = own.unflatten(0, (-1, config.head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
+                found[f"{name}self_attn.{part}_proj.{kind}"] = own
             start += width
         found[name + "self_attn.o_proj.weight"] = layer.attention_out.weight_OI
         found[name + "mlp.gate_proj.weight"] = layer.gate_up.weight_OI[: config.intermediate_size]

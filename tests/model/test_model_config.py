@@ -130,7 +130,7 @@ def test_unknown_architectures_are_refused_with_a_list_of_the_known(kind: Any) -
 def test_mixtures_of_experts_are_refused(changes: dict[str, Any]) -> None:
     sentence = refused(**changes)
     assert "is a mixture of experts and cannot be run" in sentence
-    assert "Fast_dLLM_Qwen, llama, qwen2, qwen3, sdar." in sentence
+    assert "Dream, Fast_dLLM_Qwen, llada, llama, qwen2, qwen3, sdar." in sentence
     assert parsed(num_experts=0).num_layers == 2
 
 

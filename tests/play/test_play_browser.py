@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from unmask.cli.play import PAGE
 from unmask.play.server import PlayServer
 
 if TYPE_CHECKING:
@@ -161,6 +162,16 @@ def test_a_page_of_another_origin_is_refused(server: PlayServer, opened: Opened,
     page.goto(server.address.replace("127.0.0.1", "localhost"))  # another origin, even with the token
     attempt = "address => fetch(address).then(() => 'read', error => error.name)"
     assert page.evaluate(attempt, server.address) == "TypeError"
+    context.close()
+
+
+def test_the_file_that_leads_to_the_page_does(server: PlayServer, browser: "Browser", tmp_path: Path) -> None:
+    redirect = tmp_path / "play.html"
+    redirect.write_text(PAGE.format(address=server.address))
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(redirect.as_uri())
+    page.locator("#run").wait_for()
     context.close()
 
 

@@ -70,6 +70,15 @@ def test_the_page_itself_needs_the_token(server: PlayServer) -> None:
         assert ask(server, path)[0] == 403
 
 
+def test_a_tab_may_come_from_anywhere_but_a_frame_or_a_fetch_may_not(server: PlayServer) -> None:
+    page = f"/?token={server.token}"
+    tab = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    assert ask(server, page, **tab)[0] == 200
+    assert ask(server, page, **{**tab, "Sec-Fetch-Dest": "iframe"})[0] == 403
+    assert ask(server, page, **{**tab, "Sec-Fetch-Mode": "no-cors"})[0] == 403
+    assert ask(server, "/decode", ASKED, **tab)[0] == 403
+
+
 def test_its_own_page_is_answered(server: PlayServer) -> None:
     origin = f"http://localhost:{server.server_port}"
     headers = {"Origin": origin, "Host": f"localhost:{server.server_port}", "Sec-Fetch-Site": "same-origin"}

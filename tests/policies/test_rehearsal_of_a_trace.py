@@ -32,7 +32,16 @@ def test_other_families_are_rehearsed_by_their_own_rules(length: int) -> None:
     decode = DecodeSpec(max_new_tokens=new, threshold=0.5, stop_tokens=())
     trace = probe(engine, [prompt], decode)
     real = engine.generate([prompt], decode)[0].ledger
-    script = Script(length, new, 16, 16, False, tuple(trace.unmasked), tuple(trace.leftmost), family=SDAR)
+    script = Script(
+        length,
+        new,
+        16,
+        16,
+        cache="none",
+        unmasked=tuple(trace.unmasked),
+        leftmost=tuple(trace.leftmost),
+        family=SDAR,
+    )
     rehearsed = rehearse(make_policy(None, 3), 3, script)
     assert rehearsed.steps() == real.steps()
     assert rehearsed.entries == real.entries

@@ -1,4 +1,4 @@
-"""An invented store in the layout of docs/experiments.md: a grid, thresholds, subjects, timings, failed attempts.
+"""An invented store in the layout of docs/store.md: a grid, thresholds, subjects, timings, failed attempts.
 
 Nothing in it was measured. Outcomes are drawn with fixed seeds, so figures and flips are the same every time.
 """

@@ -9,6 +9,7 @@ import pytest
 
 from recipe_cases import lock_for, recipe
 from unmask.errors import UnmaskError
+from unmask.evaluation.engines import LoadedEngines
 from unmask.evaluation.worker import execute
 from unmask.spec.own_code import own_code
 from unmask.spec.sweep import sweep_of
@@ -97,7 +98,7 @@ def test_a_worker_refuses_code_that_was_edited_after_the_plan(file: Path, tmp_pa
     folder = Store(tmp_path / "results").run(run.identity)
     file.write_text(CODE + "# edited\n")
     with pytest.raises(UnmaskError, match=f"The {noun} .* was edited since this run was planned"):
-        execute(folder, folder.new_attempt())
+        execute(folder, folder.new_attempt(), LoadedEngines())
 
 
 def test_no_code_of_the_packages_around_a_module_runs(

@@ -1,4 +1,4 @@
-"""Identities and results in the layout of docs/experiments.md, as small as they can be."""
+"""Identities and results in the layout of docs/store.md, as small as they can be."""
 
 import time
 from collections.abc import Callable

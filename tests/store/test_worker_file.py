@@ -1,10 +1,12 @@
 """A worker that takes several runs counts for the one that its file names, and every attempt ends by a file."""
 
+import errno
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -165,3 +167,20 @@ def test_the_name_of_a_worker_leaves_no_folder(one: RunFolder, name: str) -> Non
     change(attempt, worker=name)
     assert not isinstance(attempt.record().worker, str)
     assert state_of(one).status == "running"
+
+
+def test_a_file_that_cannot_be_taken_away_hides_no_other_error(
+    worker: WorkerFile, store: Store, one: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = begin(one, worker)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", refuse)
+        worker.close()
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "glob", refuse)
+        WorkerFile.create(store.root)
+    assert state_of(one).attempt == attempt.number

@@ -28,11 +28,17 @@ from typing import Any
 from unmask.errors import UnmaskError
 from unmask.launch import WorkerCommand, WorkerSlot, local_pool
 from unmask.store import RunFolder, Store
-from unmask.store.attempt import GeneratedAnswer, Sample
+from unmask.store.attempt import Attempt, GeneratedAnswer, Sample
+from unmask.store.computation import Computation
 from unmask.store.result import AccuracyResult, Answers
 from unmask.store.state import state_of
+from unmask.store.stopping import AnsweredRow, add_rows
+from unmask.store.worker_file import WorkerFile
 
-PUBLISHED = "published"
+PUBLISHED, ROW = "published", "row/"
+KIND = Computation(unmask="0", torch="0", device="cpu", dtype="float32")
+ROUND = 2
+"""Items after which their rows are written, as by a run that may end early."""
 
 
 def identity(seed: int, items: int) -> dict[str, Any]:
@@ -49,6 +55,12 @@ def answer(run: str, item: int) -> GeneratedAnswer:
 def sample(answered: GeneratedAnswer) -> Sample:
     """The sample that an answer becomes."""
     return Sample(id=answered.key, answer=answered.text, correct=int(answered.text, 16) % 2)
+
+
+def row_of(run: str, item: int) -> AnsweredRow:
+    """The scored row of an item."""
+    scored = sample(answer(run, item))
+    return AnsweredRow(row=f"{ROW}{item}", value=scored.correct or 0)
 
 
 def samples_of(run: str, items: int) -> list[Sample]:
@@ -80,10 +92,19 @@ def work(run: RunFolder, pace: float) -> None:
     """Answer what is not answered yet and publish, in the order of `unmask run-one`."""
     if run.result() is not None:
         return
-    attempt = run.new_attempt()
+    worker = WorkerFile.create(run.folder.parents[1])
+    try:
+        worker.hold(run.id)
+        _attempt(run, run.new_attempt(worker.name), pace)
+    finally:
+        worker.close()
+
+
+def _attempt(run: RunFolder, attempt: Attempt, pace: float) -> None:
     with attempt.working():
+        attempt.compute_as(KIND)
         items = run.identity["items"]
-        known = run.answers()
+        known = run.answers(KIND)
         for item in range(items):
             key = f"item/{item}"
             if key not in known:
@@ -92,6 +113,9 @@ def work(run: RunFolder, pace: float) -> None:
                 attempt.answer(known[key])
                 acknowledge(run.id, key)
             attempt.progress(item + 1, items)
+            if item % ROUND == ROUND - 1:
+                add_rows(attempt, [row_of(run.id, each) for each in range(item + 1 - ROUND, item + 1)])
+                acknowledge(run.id, f"{ROW}{item}")
         samples = sorted(map(sample, known.values()), key=lambda each: each.id)
         attempt.write_samples(samples)
         attempt.close()

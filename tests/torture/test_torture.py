@@ -74,6 +74,7 @@ def confirm_again(file: Path) -> None:
         ("runs/*/attempts/0001/attempt.json", Path.unlink, "no whole attempt.json"),
         ("runs/*/attempts/0001/answers.jsonl", cut, "is lost or changed"),
         ("runs/*/attempts/0001/answers.jsonl", repeat_last_line, "stands there twice"),
+        ("runs/*/attempts/0001/rows.jsonl", cut, "row/1 was there and is lost"),
         ("runs/*/attempts/0001/samples.jsonl", cut, "rows and 2 samples"),
         ("../acknowledged", confirm_again, "confirmed 2 times"),
     ],

@@ -68,6 +68,9 @@ task = "unmask_arith"
 control = "full"
 candidates = ["k2"]
 confirm = { speedup = 1.0, drop = 0.5 }
+
+[until_decided]
+rows = 2
 """
 LONGEST_PAUSE = 4.5
 """Seconds between two kills at most: about what a worker takes from its start to its result."""

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from stub import PUBLISHED
+from stub import PUBLISHED, ROW
 
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import AnyAnswer
 from unmask.store.result import AccuracyResult
 from unmask.store.state import state_of, states
+from unmask.store.stopping import AnsweredRow, rows_of
 
 HIDDEN_FROM_SIGHT = "."
-WAY = ("attempt", "seconds", "finished", "environment", "speed")
+WAY = ("attempt", "seconds", "loading_seconds", "finished", "environment", "speed")
 """Fields of a result that depend on the way to it."""
 
 
@@ -31,6 +32,7 @@ class Watch:
         self.alone, self.may_fail = alone, may_fail
         """Whether at most one worker at a time is at a run; whether attempts may write down a failure."""
         self._answers: dict[tuple[str, str], AnyAnswer] = {}
+        self._rows: dict[tuple[str, str], AnsweredRow] = {}
         self._results: dict[str, str] = {}
         self.checks = 0
 
@@ -44,6 +46,7 @@ class Watch:
                 continue  # killed between making the folder and freezing the identity
             self._check_state(run, seen[run.name].status)
             self._check_answers(run, confirmed)
+            self._check_rows(run, confirmed)
             self._check_result(run, confirmed)
             for file in run.folder.rglob("*.json"):
                 if not file.name.startswith(HIDDEN_FROM_SIGHT):
@@ -53,7 +56,7 @@ class Watch:
         lines = self.acknowledged.read_text().splitlines() if self.acknowledged.exists() else []
         confirmed = Counter((run, key) for run, key in map(str.split, lines))
         for (run, key), times in confirmed.items():
-            if times > 1 and (key == PUBLISHED or self.alone):
+            if times > 1 and not key.startswith(ROW) and (key == PUBLISHED or self.alone):
                 raise BrokenPromiseError(f"{run}: {key} was confirmed {times} times")
         return confirmed
 
@@ -80,9 +83,20 @@ class Watch:
             if name == run.id and found.get(key) != before:
                 raise BrokenPromiseError(f"{run.name}: the answer {key} was there and is lost or changed")
         for name, key in confirmed:
-            if name == run.id and key != PUBLISHED and key not in found:
+            if name == run.id and key != PUBLISHED and not key.startswith(ROW) and key not in found:
                 raise BrokenPromiseError(f"{run.name}: the answer {key} was confirmed and is not there")
         self._answers.update({(run.id, key): each for key, each in found.items()})
+
+    def _check_rows(self, run: RunFolder, confirmed: Counter[tuple[str, str]]) -> None:
+        """Scored rows stay as they are; rounds that an earlier attempt has scored are scored again by the next one."""
+        found = rows_of(run)
+        for (name, key), before in self._rows.items():
+            if name == run.id and found.get(key) != before:
+                raise BrokenPromiseError(f"{run.name}: the row {key} was there and is lost or changed")
+        for name, key in confirmed:
+            if name == run.id and key.startswith(ROW) and key not in found:
+                raise BrokenPromiseError(f"{run.name}: the row {key} was confirmed and is not there")
+        self._rows.update({(run.id, key): each for key, each in found.items()})
 
     def _check_result(self, run: RunFolder, confirmed: Counter[tuple[str, str]]) -> None:
         result = run.result()

@@ -12,8 +12,16 @@ from typing import Any
 
 import msgspec
 
+from unmask.analysis.equality import (
+    SCORED_BY,
+    copies_in_scores,
+    equal_everywhere,
+    is_scored,
+    tokens_are_given,
+    why_idle,
+)
 from unmask.analysis.gains import GAINED, PREDICTED
-from unmask.analysis.likeness import SCORED_BY, spec_of
+from unmask.analysis.likeness import spec_of
 from unmask.analysis.losses import Comparisons
 from unmask.analysis.statistics import assumed_discordance, samples_for_margin
 from unmask.analysis.step_counts import StepCounts, counted_steps, pattern
@@ -21,9 +29,7 @@ from unmask.analysis.table import ConfigurationResult
 from unmask.cost import DEVICES, Device, ModelShape, total_price
 from unmask.cost.cards import card_named, card_reported
 from unmask.cost.prediction import predicted_seconds
-from unmask.engine.policy import NO_STEPS, no_step_to_reuse
 from unmask.errors import UnmaskError
-from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import Ceiling, canonical, ceiling_of
 from unmask.policies.registry import make_policy, policy_spec
 from unmask.policies.rehearsal import Script, rehearse
@@ -40,6 +46,7 @@ GPU = "rtx6000"
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 LONGEST_PROMPT = 4096
 """Tokens of a prompt, where a criterion is to be called out of reach whatever the prompts are."""
+ONE_FORWARD = "scores take forwards without a cache there, and tokens are given, so neither matters"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
 
@@ -192,7 +199,7 @@ def outlook(
         other_settings=others,
         unpriced=unpriced,
         idle=idle,
-        equal=_equal(recipe, configurations, lock),
+        equal=[same for same in equal_everywhere(recipe, configurations, lock) if len(same) > 1],
         beyond=_beyond_by_task(recipe, idle) or _beyond(recipe, highest, device, scripts, shape),
         samples_needed=_samples(recipe, configurations, idle, shape.layers),
         flops=flops,
@@ -258,57 +265,19 @@ def _layers(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> int
     return ModelShape.of(locked_for(recipe, configuration, lock).shape).layers
 
 
-def _equal(recipe: Recipe, configurations: list[ConfigurationSpec], lock: Lock) -> list[list[str]]:
-    groups: dict[object, list[str]] = {}
-    for configuration in configurations:
-        model, decode = _decoded(recipe, configuration, lock)
-        meaning = canonical(policy_spec(configuration.policy), _layers(recipe, configuration, lock))
-        key = model, msgspec.json.encode(decode), meaning
-        groups.setdefault(key, []).append(configuration.name)
-    return [group for group in groups.values() if len(group) > 1]
-
-
 def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
-    copies = _copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
-        if awake and not FAMILIES[lock.family].has_mask:
-            idle.append(Idle(task.name, awake, "Cannot act", NO_STEPS))
-        if not is_scored(task.name) or not FAMILIES[lock.family].has_mask:
-            continue
-        if awake and (reason := no_step_to_reuse(task.estimator, _choices(task.name) == {"letters"})):
+        if awake and (reason := why_idle(task.name, task.estimator, lock)):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
-        if copies:
-            idle.append(Idle(task.name, copies, "Nothing new", GIVEN))
+        if not tokens_are_given(task.name, lock):
+            continue
+        if copies := copies_in_scores(recipe, configurations, lock, task.estimator):
+            no_steps = FAMILIES[lock.family].canvas and task.estimator != "chain"
+            idle.append(Idle(task.name, copies, "Nothing new", ONE_FORWARD if no_steps else GIVEN))
     return idle
-
-
-def _copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
-    """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
-    first: dict[object, tuple[str, ResolvedSpec]] = {}
-    copies = []
-    for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
-        model, decode = decoded = _decoded(recipe, each, lock)
-        settings = tuple(getattr(decode, name, None) for name in SCORED_BY)
-        meaning = model, settings, canonical(policy_spec(each.policy), _layers(recipe, each, lock))
-        if first.setdefault(meaning, decoded) != decoded:
-            copies.append(each.name)
-    return copies
-
-
-def is_scored(task: str) -> bool:
-    """Whether a task's choices are scored; None of them is generated."""
-    return None not in _choices(task)
-
-
-def _choices(task: str) -> set[str | None]:
-    """What is scored in the tasks of a name; None for what is generated, or not known to this version."""
-    try:
-        return {source.choices for source in members_of(task)}
-    except (KeyError, UnmaskError):
-        return {None}
 
 
 def _beyond_by_task(recipe: Recipe, idle: Sequence[Idle]) -> str | None:

@@ -141,7 +141,8 @@ def _on_such_a_machine(record: IndexRecord, recipe: Recipe) -> bool:
 
 def _is_comparable(record: IndexRecord, run: PlannedRun) -> bool:
     """Whether a row of the earlier run is about as much work as one of the planned run."""
-    if (record.kind, record.task) != (run.kind, run.task):
+    kind = "accuracy" if run.kind == "twin" else run.kind
+    if (record.kind, record.task) != (kind, run.task):
         return False
     if run.kind == "timing":
         return bool(record.identity["batch_size"] == run.identity["batch_size"])

@@ -143,11 +143,11 @@ def _against(table: Table, timing: ConfigurationTiming, control: str, level: flo
     beside = [
         other for other in table.timings if (other.run, other.experiment) == (timing.run, timing.experiment)
     ]
-    base = next((other for other in beside if other.configuration == control), None)
+    base = next((other for other in beside if control in (other.configuration, *other.also)), None)
     values = ratios(base, timing) if base else []
     if values:
         return ratio_interval(values, level)
-    if timing.control != control or not timing.speedup:
+    if (base.configuration if base else control) != timing.control or not timing.speedup:
         return None
     recorded = timing.speedup
     coverage = float(recorded.coverage or 0.0)

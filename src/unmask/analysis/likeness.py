@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from unmask.analysis.equality import SCORED_BY
 from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, TaskResults
 from unmask.errors import UnmaskError
 from unmask.policies.ceiling import canonical
@@ -17,8 +18,6 @@ from unmask.spec.policy import BASELINE
 
 USUAL_LAYERS = 28
 """Layers of the published checkpoints, for results that do not say how many their model has."""
-SCORED_BY = ("sub_block_size", "block_size", "cache", "block_cache", "refresh_every", "guidance", "draws")
-"""Decode settings that scores depend on, `block_cache` by the name that `cache` had in version 0.1."""
 Result = TypeVar("Result", ConfigurationResult, ConfigurationTiming)
 
 

@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unmask.analysis.stopping import StoppingSweep, sequential_of
+from unmask.analysis.stopping import StoppingSweep
 from unmask.errors import UnmaskError
-from unmask.spec.lock import Lock, read_lock
-from unmask.spec.recipe import Recipe, SuccessSpec, parse_recipe
-from unmask.store import RunFolder, Store
+from unmask.spec.recipe import SuccessSpec
 from unmask.store.attempt import Attempt
 from unmask.store.environment import UNKNOWN
-from unmask.store.experiments import Experiment, Member, experiment_names, experiment_of
 from unmask.store.result import (
     AccuracyResult,
     AnyResult,
@@ -30,8 +27,19 @@ from unmask.store.result import (
     TimingResult,
 )
 from unmask.store.traces import with_traces
+from unmask.store.twins import Twin
 
 Plain = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a configuration is whose result is that of another one's run, because the two are equal by construction."""
+
+    stand_in: str
+    """The configuration whose run stands for it."""
+    policy: Plain
+    decode: Plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,7 @@ class ConfigurationResult:
     limit: float | None
     policy: Plain
     decode: Plain
+    """What was executed; `named` tells what the configuration says itself."""
     value: float
     stderr: float | None = None
     metric: str | None = None
@@ -77,6 +86,13 @@ class ConfigurationResult:
     samples: Path | None = None
     """File with one line a row; foreign results have none."""
     foreign: bool = False
+    own: Own | None = None
+    """Its own settings, where another configuration's run stands for it."""
+
+    @property
+    def named(self) -> tuple[Plain, Plain]:
+        """The policy and the decode settings that the configuration names, whatever was executed for it."""
+        return (self.own.policy, self.own.decode) if self.own else (self.policy, self.decode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +129,8 @@ class ConfigurationTiming:
     layers: int | None = None
     model: str | None = None
     """The checkpoint as the recipe names it, where it is another than the recipe's own."""
+    also: tuple[str, ...] = ()
+    """Configurations that were left out, because they are equal to this one by construction."""
 
     @property
     def units(self) -> int:
@@ -143,6 +161,20 @@ class Planned:
         return f"{self.configuration or 'timing'} on {self.task}{limited}"
 
 
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A run that gives the result of several configurations, which are equal by construction."""
+
+    configuration: str
+    """Whose run it is."""
+    others: tuple[str, ...]
+    """The configurations that it stands for besides."""
+    task: str
+    limit: float | None
+    twin: Twin | None
+    """One of the others, which has answered some rows itself; None as long as none has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysedExperiment:
     """What a table knows of an experiment beside its results."""
@@ -157,6 +189,7 @@ class AnalysedExperiment:
     sequential: StoppingSweep | None = None
     """The runs of the criterion's task, where they end as soon as they are decided; none of them is missing then."""
     foreign: bool = False
+    stand_ins: tuple[StandIn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +261,8 @@ class Table:
         self, experiment: str, configuration: str, task: str | None = None
     ) -> list[ConfigurationTiming]:
         """Timings of a configuration, the best first: most prompts, then most rounds, then the latest."""
-        timings = [timing for timing in self.timings_of(experiment) if timing.configuration == configuration]
+        every = self.timings_of(experiment)
+        timings = [timing for timing in every if configuration in (timing.configuration, *timing.also)]
         on_task = [timing for timing in timings if timing.task == task]
         paths = self._paths(experiment, task)
         usable = on_task or [timing for timing in timings if not paths or timing.path in paths]
@@ -366,82 +400,3 @@ def _provenance(result: AnyResult, setting: Plain | None = None) -> dict[str, An
 
 def _layers(counted: Iterable[CountedWork]) -> int | None:
     return next((len(work.layer_calls) for work in counted if work.layer_calls), None)
-
-
-def own_table(store: Store, names: Iterable[str] | None = None) -> Table:
-    """The results of some experiments, or of all; what is retracted, superseded or not published stays out."""
-    wanted = experiment_names(store) if names is None else list(names)
-    return joined(*(experiment_table(store, name) for name in wanted))
-
-
-def experiment_table(store: Store, name: str) -> Table:
-    """The results of one experiment."""
-    planned = experiment_of(store, name)
-    lock, recipe = _lock(planned), planned_recipe(planned)
-    models, sequential = recipe.own_models() if recipe else {}, sequential_of(store, planned)
-    entries: list[ConfigurationResult] = []
-    timings: list[ConfigurationTiming] = []
-    missing: list[Planned] = []
-    retracted: list[Planned] = []
-    for member in planned.members:
-        run = RunFolder(store.runs_folder / member.folder)
-        result = run.result()
-        if result is None:
-            if not sequential or not sequential.has_stopped(member):
-                missing.append(_planned(member))
-        elif run.retraction() is not None:
-            retracted.append(_planned(member))
-        elif isinstance(result, TimingResult):
-            timings += timings_of(name, result, models, run.folder)
-        else:
-            locked = lock.with_weights(result.identity.get("weights")) if lock is not None else None
-            shape = locked.shape if locked is not None else None
-            model = models.get(member.configuration)
-            entries.append(entry_of(name, member.configuration, result, run.folder, shape, model))
-    missing += _never_started(recipe, planned.members) if recipe else []
-    experiment = AnalysedExperiment(
-        name=name,
-        control=planned.control,
-        success=recipe.success if recipe else None,
-        missing=tuple(missing),
-        retracted=tuple(retracted),
-        sequential=sequential,
-    )
-    return Table((experiment,), tuple(entries), tuple(timings))
-
-
-def planned_recipe(planned: Experiment) -> Recipe | None:
-    """The recipe as it was planned; None where this version no longer understands it."""
-    try:
-        return parse_recipe(planned.recipe_text, planned.recipe)
-    except UnmaskError:
-        return None
-
-
-def _lock(planned: Experiment) -> Lock | None:
-    """The lock beside the recipe, if it is still there: it knows the model's shape."""
-    try:
-        return read_lock(Path(planned.recipe).with_suffix(".lock"))
-    except (UnmaskError, OSError):
-        return None
-
-
-def _planned(member: Member) -> Planned:
-    return Planned(None if member.kind == "timing" else member.configuration, member.task, member.limit)
-
-
-def _never_started(recipe: Recipe, members: Iterable[Member]) -> list[Planned]:
-    """Runs of the recipe that were never planned; a run with another limit does not count as one of them."""
-    known = {(member.kind, member.configuration, member.task, member.limit) for member in members}
-    runs = [
-        Planned(configuration.name, task.name, task.limit)
-        for task in recipe.tasks
-        for configuration in recipe.expanded()
-        if ("accuracy", configuration.name, task.name, task.limit) not in known
-    ]
-    runs += [
-        Planned(None, timing.task, timing.prompts)
-        for timing in recipe.timing
-        if ("timing", timing.name, timing.task, timing.prompts) not in known
-    ]
-    return runs

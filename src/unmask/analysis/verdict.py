@@ -8,13 +8,14 @@ From top to bottom: what is known of each candidate, one candidate against the c
 and the verdict.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from unmask.analysis.anytime import METHOD
 from unmask.analysis.gains import GAINED, PREDICTED, Gain, counted_gain, exact_gain, speedup_of, timed_gain
 from unmask.analysis.guards import Finding, run_guards
+from unmask.analysis.likeness import outcome_class
 from unmask.analysis.losses import Comparisons, Loss, anytime_loss, comparisons_of, loss_of
 from unmask.analysis.statistics import careful_discordance, samples_for_margin
 from unmask.analysis.stopping import StoppingSweep
@@ -59,12 +60,20 @@ class Candidate:
     loss: Loss | None
     has_result: bool
     """Whether its own result is there, so that only the control's can be missing."""
+    also: tuple[str, ...] = ()
+    """Candidates that are equal to it by construction: several names, one behaviour."""
+
+    @property
+    def named(self) -> str:
+        """With all of its names."""
+        return " = ".join((self.configuration, *self.also))
 
 
 def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple[Candidate, ...]:
     """Every configuration that the criteria name, those without a result too.
 
-    Speeds are those of timing runs on the criteria's own task: on another task a policy gains something else.
+    What is equal by construction counts once. Speeds are those of timing runs on the criteria's own task: on another
+    task a policy gains something else.
     """
     group = judged_group(table, experiment, criteria.task)
     sequential = _sequential(table.experiment(experiment), criteria)
@@ -76,7 +85,10 @@ def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple
     planned = [run.configuration for run in (*about.missing, *about.retracted) if run.configuration]
     ended = sequential.stopped if sequential else {}
     every = dict.fromkeys([*(sequential.runs if sequential else []), *entries, *timed, *planned])
-    names = [name for name in every if criteria.is_candidate(name)]
+    behaviours = _behaviours(
+        [name for name in every if criteria.is_candidate(name)], about, entries, criteria
+    )
+    names = list(behaviours)
     comparisons = _comparisons(table, group, sequential, len(names))
 
     def gain(name: str) -> Gain | None:
@@ -93,9 +105,27 @@ def candidates_of(table: Table, experiment: str, criteria: SuccessSpec) -> tuple
             gain=gain(name),
             loss=_loss(control, entries.get(name), name, comparisons),
             has_result=name in entries or name in ended,
+            also=behaviours[name],
         )
         for name in names
     )
+
+
+def _behaviours(
+    names: Sequence[str],
+    about: AnalysedExperiment,
+    entries: Mapping[str, ConfigurationResult],
+    criteria: SuccessSpec,
+) -> dict[str, tuple[str, ...]]:
+    """By the first name of each behaviour: its other names."""
+    here = [each for each in about.stand_ins if each.task == criteria.task]
+    stand_ins = {name: each.configuration for each in here for name in each.others}
+    groups: dict[object, list[str]] = {}
+    for name in names:
+        entry = entries.get(name)
+        key = stand_ins.get(name, name) if entry is None else outcome_class(entry)
+        groups.setdefault(key, []).append(name)
+    return {group[0]: tuple(group[1:]) for group in groups.values()}
 
 
 def _sequential(about: AnalysedExperiment, criteria: SuccessSpec) -> StoppingSweep | None:
@@ -191,7 +221,7 @@ def _missing(judged: "Verdict", about: AnalysedExperiment, group: TaskResults | 
     ended = about.sequential.stopped if about.sequential else {}
     if group is not None and group.entry(criteria.control) is None and criteria.control not in ended:
         yield f"The control {criteria.control} has no result on {criteria.task} to compare with."
-    untimed = [candidate.configuration for candidate in candidates if candidate.gain is None]
+    untimed = [candidate.named for candidate in candidates if candidate.gain is None]
     if untimed and criteria.by == "speed":
         yield (
             f"No timing run on {criteria.task} holds {join_words(untimed)} beside the control {criteria.control}."
@@ -200,7 +230,7 @@ def _missing(judged: "Verdict", about: AnalysedExperiment, group: TaskResults | 
     for candidate in candidates:
         if could_confirm(candidate, criteria):
             for need in (*_rows_missing(candidate, criteria), *_gain_missing(candidate, criteria)):
-                lacking.setdefault(need, []).append(candidate.configuration)
+                lacking.setdefault(need, []).append(candidate.named)
     for need, names in lacking.items():
         yield f"{join_words(names)}: {need}"
 
@@ -321,7 +351,7 @@ def _spoiled(findings: Iterable[Finding], experiment: str, criteria: SuccessSpec
 
 def _sound(candidate: Candidate, criteria: SuccessSpec, spoiled: Spoiled) -> Candidate:
     """A candidate without the figures that a guard calls invalid, the control's figures included."""
-    names = (candidate.configuration, criteria.control)
+    names = (candidate.configuration, *candidate.also, criteria.control)
     figures = {figure for name, figure, _ in spoiled if name in names}
     if criteria.by in figures:
         candidate = replace(candidate, gain=None)
@@ -357,11 +387,11 @@ def _reason(answer: Answer, candidates: Sequence[Candidate], criteria: SuccessSp
 
 
 def _success(good: Sequence[Candidate], criteria: SuccessSpec) -> str:
-    names = join_words(candidate.configuration for candidate in good)
+    names = join_words(candidate.named for candidate in good)
     if len(good) == 1:
         return f"{names} reaches {goal_of(criteria)}."
     best = max(good, key=lambda candidate: candidate.gain.value if candidate.gain else 0.0)
-    return f"{names} reach {goal_of(criteria)}. The best of them by {GAINED[criteria.by]} is {best.configuration}."
+    return f"{names} reach {goal_of(criteria)}. The best of them by {GAINED[criteria.by]} is {best.named}."
 
 
 def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
@@ -369,8 +399,8 @@ def _failure(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     bounds = criteria.reject
     if bounds is None:
         return "Every candidate is rejected."
-    weak = [candidate.configuration for candidate in candidates if _gains_too_little(candidate, criteria)]
-    lossy = [candidate.configuration for candidate in candidates if candidate.configuration not in weak]
+    weak = [candidate.named for candidate in candidates if _gains_too_little(candidate, criteria)]
+    lossy = [candidate.named for candidate in candidates if candidate.named not in weak]
     reasons = [f"below {bounds.least_gain:g}x by {GAINED[criteria.by]}: {join_words(weak)}"] if weak else []
     reasons += [f"a loss above {bound_points(bounds.drop)}: {join_words(lossy)}"] if lossy else []
     who = (
@@ -383,12 +413,12 @@ def _out_of_reach(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str
     """That nobody can confirm any more, and who is rejected outright."""
     alone = len(candidates) == 1
     who = (
-        f"The one candidate, {candidates[0].configuration}, cannot"
+        f"The one candidate, {candidates[0].named}, cannot"
         if alone
         else f"None of the {in_words(len(candidates))} candidates can"
     )
     reason = f"{who} reach {goal_of(criteria)} any more."
-    rejected = [candidate.configuration for candidate in candidates if rejects(candidate, criteria)]
+    rejected = [candidate.named for candidate in candidates if rejects(candidate, criteria)]
     if criteria.reject is None:
         return reason
     if not rejected:
@@ -401,8 +431,8 @@ def _open(candidates: Sequence[Candidate], criteria: SuccessSpec) -> str:
     """Who can still confirm, and who is out."""
     if not candidates:
         return f"No candidate has a result on {criteria.task}."
-    hopeful = [candidate.configuration for candidate in candidates if could_confirm(candidate, criteria)]
-    out = [candidate.configuration for candidate in candidates if candidate.configuration not in hopeful]
+    hopeful = [candidate.named for candidate in candidates if could_confirm(candidate, criteria)]
+    out = [candidate.named for candidate in candidates if candidate.named not in hopeful]
     who = hopeful[0] if len(hopeful) == 1 else f"any of {join_words(hopeful)}"
     reason = f"The figures do not show yet whether {who} reaches {goal_of(criteria)}."
     others = "The other candidate" if len(out) == 1 else f"The other {in_words(len(out))} candidates"

@@ -61,7 +61,7 @@ def chat(policy: str | None, decode_file: Any, **flags: Any) -> None:
 
     from unmask.play.conversation import STANDING_ALONE, Conversation
 
-    embedded = options.model.startswith(EMBEDDED) and not options.revision
+    embedded = options.model in EMBEDDED
     chosen = {name: value for name, value in msgspec.to_builtins(given).items() if value is not None}
     conversation = Conversation(engine, chosen, reuse, STANDING_ALONE if embedded else None)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()

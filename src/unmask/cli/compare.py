@@ -64,6 +64,7 @@ def _document(compared: ComparedRuns) -> dict[str, Any]:
         "equal_by_construction": comparison.equal,
         "difference": asdict(comparison.difference)
         | ({"interval": None, "p_value": None} if comparison.equal else {}),
+        **({"remarks": list(compared.remarks)} if compared.remarks else {}),
         "changed_answers": comparison.changed,
         "flips": [asdict(flip) for flip in comparison.flips],
     }
@@ -102,6 +103,8 @@ def _show(compared: ComparedRuns, flips: int) -> None:
             f"Both right {pair.counts.both}, only the first {pair.counts.lost}, only the second "
             f"{pair.counts.gained}, neither {pair.counts.neither}."
         )
+    for remark in compared.remarks:
+        say(remark)
     say(f"{comparison.changed:,} answers differ in their text; {len(comparison.flips):,} flipped.")
     for flip in comparison.flips[:flips]:
         say(f"\n{flip.id}: {'gained' if flip.gained else 'lost'}; target {flip.target.strip()!r}")

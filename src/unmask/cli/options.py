@@ -215,6 +215,13 @@ until_decided_option = click.option(
 )
 
 
+run_equal_option = click.option(
+    "--run-equal",
+    is_flag=True,
+    help="Execute configurations that are equal by construction one and all. [one of them, and a twin]",
+)
+
+
 def selection(command: F) -> F:
     """Add the options that say which runs of a recipe are meant."""
     for option in (

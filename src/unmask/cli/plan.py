@@ -1,7 +1,7 @@
 """`unmask plan`: what a recipe would run and what it can show at all. Submits and writes nothing."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask import lab
-from unmask.analysis.ceilings import Outlook, is_scored
+from unmask.analysis.ceilings import Outlook
+from unmask.analysis.equality import is_scored
 from unmask.analysis.verdict import goal_of
 from unmask.analysis.words import bound_points, counted, duration, join_words, percent
-from unmask.cli.options import selection, store_option, until_decided_option
+from unmask.cli.options import run_equal_option, selection, store_option, until_decided_option
 from unmask.cli.screen import console, counts, status_text, tell
 from unmask.cost import DEVICES
 from unmask.errors import UnmaskError
@@ -38,6 +39,7 @@ UNLOCKED = (
 @selection
 @store_option
 @until_decided_option
+@run_equal_option
 @click.option(
     "--device",
     type=click.Choice(sorted(DEVICES)),
@@ -58,6 +60,7 @@ def plan(
     limit: int | None,
     store: Path | None,
     until_decided: bool | None,
+    run_equal: bool,
     device: str | None,
     traces: tuple[str, ...],
     as_json: bool,
@@ -82,6 +85,7 @@ def plan(
         limit=limit,
         store=store,
         until_decided=until_decided,
+        run_equal=run_equal,
         device=device,
         traces=dict(map(_named_trace, traces)),
         on_event=tell,
@@ -93,10 +97,11 @@ def plan(
     screen.print(_grid(sweep))
     if not sweep.locked:
         screen.print(UNLOCKED.format(recipe))
-    standing = f": {counts(run.status for run in sweep.runs)}" if sweep.locked else ""
-    screen.print(f"{counted(len(sweep.runs), 'run')}{standing}.")
+    every = sweep.runs_with_twins
+    standing = f": {counts(run.status for run in every)}" if sweep.locked else ""
+    screen.print(f"{_number(every)}{standing}.")
     if sweep.to_do:
-        screen.print(f"To do: {counted(len(sweep.to_do), 'run')}, {_time_needed(sweep)}.")
+        screen.print(f"To do: {_number(sweep.to_do)}, {_time_needed(sweep)}.")
     for sentence in (*_sizes(sweep), *sweep.changed, *_remarks(sweep)):
         screen.print(sentence)
     success = sweep.opened.recipe.success
@@ -124,25 +129,31 @@ def _document(sweep: Plan) -> dict[str, Any]:
     return {
         "experiment": sweep.experiment,
         "locked": sweep.locked,
-        "runs": [
-            {
-                "id": run.id if sweep.locked else None,
-                "task": run.planned.task,
-                "limit": run.planned.limit,
-                "configuration": run.planned.configuration,
-                "kind": run.planned.kind,
-                "status": run.status if sweep.locked else None,
-                "rows": sweep.rows(run),
-                "reason": run.state.reason,
-                "expected_seconds": expected.seconds.get(run.id) if expected else None,
-            }
-            for run in sweep.runs
-        ],
+        "runs": [_run_of(sweep, run) for run in sweep.runs],
+        "twins": [_run_of(sweep, run) for run in sweep.twins],
+        "if_all_ran": asdict(sweep.cost[0]),
+        "as_planned": asdict(sweep.cost[1]),
         "to_do": len(sweep.to_do),
         "expected_seconds": expected.total if expected else None,
         "expected_by": expected.basis if expected else None,
         "outlook": asdict(sweep.outlook),
         "decisions": [asdict(each) for each in sweep.decisions],
+    }
+
+
+def _run_of(sweep: Plan, run: SweepRun) -> dict[str, Any]:
+    expected = sweep.forecast
+    return {
+        "id": run.id if sweep.locked else None,
+        "task": run.planned.task,
+        "limit": run.planned.limit,
+        "configuration": run.planned.configuration,
+        "run_of": run.executed.configuration,
+        "kind": run.planned.kind,
+        "status": run.status if sweep.locked else None,
+        "rows": sweep.rows(run),
+        "reason": run.state.reason,
+        "expected_seconds": expected.seconds.get(run.id) if expected else None,
     }
 
 
@@ -198,7 +209,7 @@ def _sizes(sweep: Plan) -> Iterator[str]:
     yield f"Rows: {', '.join(f'{task} {count:,}' for task, count in rows.items())}."
     for run in sweep.runs:
         if run.planned.kind == "timing":
-            identity = run.planned.identity
+            identity = run.executed.identity
             name = "" if run.planned.configuration == "timing" else f" ({run.planned.configuration})"
             yield (
                 f"Timing of {run.planned.task}{name}: {counted(len(identity['configurations']), 'configuration')}, "
@@ -221,12 +232,30 @@ def _remarks(sweep: Plan) -> Iterator[str]:
             "--trace NAME=FILE, the control's too."
         )
     for group in outlook.equal:
-        yield f"Equal by construction (controls): {', '.join(group)}."
+        yield f"Equal by construction: {', '.join(group)}."
+    yield from _savings(sweep)
     tasks: dict[tuple[str, str, str], list[str]] = {}
     for part in (part for part in outlook.idle if part.task in planned):
         tasks.setdefault((_some(part.configurations), part.fate, part.reason), []).append(part.task)
     for (names, fate, reason), concerned in tasks.items():
         yield f"{fate} on {', '.join(concerned)}: {names}; {reason}."
+
+
+def _number(runs: Sequence[SweepRun]) -> str:
+    """How many runs and twins, in words."""
+    twins = sum(run.is_twin for run in runs)
+    return counted(len(runs) - twins, "run") + (f" and {counted(twins, 'twin')}" if twins else "")
+
+
+def _savings(sweep: Plan) -> Iterator[str]:
+    """What is spared by executing one of the configurations that are equal by construction."""
+    before, after = sweep.cost
+    if after.runs < before.runs:
+        yield (
+            f"One run stands for what is equal by construction on its task: {counted(after.runs, 'accuracy run')} and "
+            f"{counted(after.twins, 'twin')} with {after.rows:,} rows instead of {before.runs} runs with "
+            f"{before.rows:,} ({percent(1 - after.rows / before.rows, 0)} fewer). --run-equal executes them all."
+        )
 
 
 def _some(names: list[str]) -> str:
@@ -243,7 +272,7 @@ def _time_needed(sweep: Plan) -> str:
             f"; not counted: {expected.unknown} without a comparable earlier run" if expected.unknown else ""
         )
         return f"about {duration(expected.total)} one after the other, by {expected.basis}{rest}"
-    runs = [run for run in sweep.to_do if run.planned.kind == "accuracy"]
+    runs = [run for run in sweep.to_do if run.planned.kind != "timing"]
     generating = [run for run in runs if not is_scored(run.planned.task)]
     flops = sum(sweep.rows(run) * sweep.outlook.flops[run.planned.configuration] for run in generating)
     work = (

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from unmask import lab
 from unmask.analysis.words import counted, duration
-from unmask.cli.options import selection, store_option, until_decided_option
+from unmask.cli.options import run_equal_option, selection, store_option, until_decided_option
 from unmask.cli.screen import console, counts, results_table, tell
 from unmask.errors import UnmaskError
 from unmask.lab.executing import PoolOpened, SweepEvent, SweepOutcome, Waiting
@@ -21,6 +21,7 @@ from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand
 from unmask.launch.slots import MOST_SLOTS
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import state_of
+from unmask.store.worker_file import TWINS
 
 ALL = "*"
 
@@ -49,6 +50,7 @@ ALL = "*"
 @click.option("--retry-failed", is_flag=True, help="Execute failed runs again.")
 @click.option("--assume-gone", is_flag=True, help="Take jobs that SLURM does not answer for as ended.")
 @until_decided_option
+@run_equal_option
 @click.option("--dry-run", is_flag=True, help="Only say what would run.")
 @click.option(
     "--canary",
@@ -69,6 +71,7 @@ def run(
     retry_failed: bool,
     assume_gone: bool,
     until_decided: bool | None,
+    run_equal: bool,
     dry_run: bool,
     canary: int | None,
 ) -> None:
@@ -98,6 +101,7 @@ def run(
         retry_failed=retry_failed,
         assume_gone=assume_gone,
         until_decided=until_decided,
+        run_equal=run_equal,
     )
     if dry_run:
         sweep = lab.plan(recipe, on_event=tell, **chosen)
@@ -107,7 +111,8 @@ def run(
             screen.print(sweep.unknown)
         for sentence in sweep.changed:
             screen.print(sentence)
-        screen.print(f"{len(sweep.to_do)} of {counted(len(sweep.runs), 'run')} would be executed.")
+        total = len(sweep.runs_with_twins)
+        screen.print(f"{len(sweep.to_do)} of {counted(total, 'run')} would be executed.")
         return
     with SweepBars(screen) as bars:
         outcome = lab.run(recipe, on=on, slots=slots, canary=canary, on_event=bars.show, **chosen)
@@ -185,6 +190,8 @@ def _sentence(event: Ended) -> Text:
     if event.done:
         return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
     state = state_of(RunFolder(event.command.folder))
+    if state.status == "stopped" and event.command.folder.parent.name == TWINS:
+        return Text.assemble(("done", "green"), f"    {event.command.label} ({event.seconds:.0f} s)")
     if state.status == "stopped":
         return Text.assemble(
             ("stopped", "green"), f" {event.command.label} ({event.seconds:.0f} s) {state.reason}"

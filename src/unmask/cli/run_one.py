@@ -54,7 +54,7 @@ def run_one(folder: Path, keep_output: bool, stay: bool) -> None:
     if run.result() is not None and starter is None:
         click.echo(f"{run.name} is done.")
         return
-    worker = _Worker(WorkerFile.create(run.folder.parents[1]), starter, keep_output)
+    worker = _Worker(WorkerFile.create(run.store), starter, keep_output)
     try:
         worker.work(run)
     finally:

@@ -5,12 +5,14 @@ from pathlib import Path
 import click
 
 from unmask import lab
-from unmask.analysis.words import counted
+from unmask.analysis.words import counted, join_words
 from unmask.cli.options import store_option
 from unmask.cli.screen import say
-from unmask.lab.runs import removable
+from unmask.lab.names import configurations_of
+from unmask.lab.runs import open_store, removable
 from unmask.reading import open_plain, plain_lines, printable
 from unmask.store.redaction import redacted
+from unmask.store.run_folder import RunFolder
 
 
 @click.command()
@@ -78,6 +80,9 @@ def retract(run: str, reason: str | None, undo: bool, store: Path | None) -> Non
         raise click.UsageError("Missing option '--reason'.")
     folder = lab.retract(run, reason or "", undo=undo, store=store)
     say(f"{folder.name} {'counts again' if undo else 'is retracted'}.")
+    names = configurations_of(open_store(store), RunFolder(folder))
+    if len(names) > 1:
+        say(f"It is the run of {join_words(names)}.")
 
 
 @click.command(name="rm")

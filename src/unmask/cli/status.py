@@ -106,6 +106,10 @@ def _document(standing: ExperimentStatus) -> dict[str, Any]:
                 **asdict(run.state),
                 "metric": run.metric,
                 "value": run.value,
+                "run_of": run.member.instead.configuration
+                if run.member.instead
+                else run.member.configuration,
+                "note": run.note,
             }
             for run in standing.runs
         ],
@@ -137,7 +141,8 @@ def _runs(standing: ExperimentStatus) -> RenderableType:
     for run in standing.runs:
         member, state = run.member, run.state
         reached = f"{state.done}/{state.total}" if state.total and state.status != "done" else ""
-        where = " ".join(filter(None, [state.host if state.status == "running" else None, state.reason]))
+        host = state.host if state.status == "running" else None
+        where = "; ".join(filter(None, [" ".join(filter(None, [host, state.reason])), run.note]))
         label = task_label(member.task, member.limit)
         value = "" if run.value is None else percent(run.value, 1)
         table.add_row(

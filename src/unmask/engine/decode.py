@@ -31,7 +31,7 @@ from unmask.engine.schedule import (
     prompt_work,
     remember,
 )
-from unmask.engine.sequence import SequenceState
+from unmask.engine.sequence import BlockSettings, SequenceState
 from unmask.engine.step_plan import FULL, Kind
 from unmask.engine.unmasking import Writes
 from unmask.model.geometry import Segment
@@ -152,7 +152,8 @@ class Decoder:
             if lanes > 1:
                 tokens += _without_prompt(piece)
                 segments.append(_segment(piece, piece.sequence.shadow))
-        output = self.workspace.forward(tokens, segments, _parts(pieces, lanes))
+        reads = list(chain.from_iterable(zip(*_read_rows(pieces, lanes), strict=True)))
+        output = self.workspace.forward(tokens, segments, _parts(pieces, lanes), reads)
         predictions = self._read(output.hidden_TD, pieces)
         if output.drift_BL is not None:
             measured = [piece for piece in pieces if piece.plan.drift]
@@ -162,22 +163,18 @@ class Decoder:
         for piece, predictions_of_piece in zip(pieces, predictions, strict=True):
             yield from self._take(piece, predictions_of_piece)
 
-    def _read(self, hidden_TD: torch.Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
-        """Predict every position that is asked for, each from the row of its source."""
-        rows, start = [], 0
-        for piece in pieces:
-            source, lanes = piece.sequence.source, piece.sequence.settings.slots
-            places = (start + piece.positions.index(source(position)) for position in piece.reads)
-            rows += [tuple(row + lane * piece.kept for lane in range(lanes)) for row in places]
-            start += lanes * piece.kept
-        if not rows:
+    def _read(self, hidden_ND: torch.Tensor, pieces: Sequence[Piece]) -> list[Predictions]:
+        """Predict every position that is asked for."""
+        if not len(hidden_ND):
             return [Predictions([], []) for _ in pieces]
+        settings = pieces[0].sequence.settings
+        lanes = hidden_ND.chunk(settings.slots)
         most = max(1, MOST_LOGITS // self.workspace.transformer.config.vocab_size)
-        if len(rows) <= most:
-            predictions = self.reader.read(self._logits(hidden_TD, rows, pieces[0].sequence), pieces)
+        if len(lanes[0]) <= most:
+            predictions = self.reader.read(self._logits(hidden_ND, settings), pieces)
         else:
             predictions = [
-                self._read_in_parts(hidden_TD, rows, piece, first, most)
+                self._read_in_parts(lanes, piece, first, most)
                 for piece, first in zip(
                     pieces, accumulate((len(p.reads) for p in pieces), initial=0), strict=False
                 )
@@ -186,28 +183,24 @@ class Decoder:
             self._refuse_not_finite(piece.sequence, part)
         return predictions
 
-    def _logits(
-        self, hidden_TD: torch.Tensor, rows: Sequence[tuple[int, ...]], sequence: SequenceState
-    ) -> torch.Tensor:
-        """Logits of some rows; with guidance away from those of the same rows without prompt."""
-        settings = sequence.settings
-        both = list(chain.from_iterable(zip(*rows, strict=True)))
-        read_N = torch.tensor(both).to(hidden_TD.device, non_blocking=True)
-        logits_NV = self.workspace.transformer.logits(hidden_TD[read_N])
+    def _logits(self, hidden_ND: torch.Tensor, settings: BlockSettings) -> torch.Tensor:
+        """Logits of some rows; with guidance away from those of the same rows without prompt, which come behind."""
+        logits_NV = self.workspace.transformer.logits(hidden_ND)
         if not settings.guided:
             return logits_NV
         with_prompt_NV, without_NV = logits_NV.chunk(2)
         return without_NV + (settings.guidance + 1) * (with_prompt_NV - without_NV)
 
     def _read_in_parts(
-        self, hidden_TD: torch.Tensor, rows: Sequence[tuple[int, ...]], piece: Piece, first: int, most: int
+        self, lanes: Sequence[torch.Tensor], piece: Piece, first: int, most: int
     ) -> Predictions:
         """Predict the positions of one piece a bounded number at a time: a large vocabulary's logits fill memory."""
         parts = []
         for start in range(0, len(piece.reads), most):
             part = replace(piece, reads=piece.reads[start : start + most])
-            chosen = rows[first + start : first + start + len(part.reads)]
-            parts += self.reader.read(self._logits(hidden_TD, chosen, piece.sequence), [part])
+            begin, end = first + start, first + start + len(part.reads)
+            chosen_ND = torch.cat([lane_ND[begin:end] for lane_ND in lanes])
+            parts += self.reader.read(self._logits(chosen_ND, piece.sequence.settings), [part])
         return Predictions(
             *(list(chain.from_iterable(columns)) for columns in zip(*map(_columns, parts), strict=True))
         )
@@ -294,6 +287,17 @@ def _parts(pieces: Sequence[Piece], lanes: int) -> list[PlannedPart]:
         counts = [(piece.always, piece.kept - piece.always) for piece in group for _ in range(lanes)]
         parts.append(PlannedPart(plan, len(counts), counts if plan.rows else ()))
     return [] if [part.plan for part in parts] == [FULL] else parts
+
+
+def _read_rows(pieces: Sequence[Piece], lanes: int) -> list[tuple[int, ...]]:
+    """For every position that is predicted the row of its source, and with guidance that without prompt as well."""
+    rows, start = [], 0
+    for piece in pieces:
+        source = piece.sequence.source
+        places = (start + piece.positions.index(source(position)) for position in piece.reads)
+        rows += [tuple(row + lane * piece.kept for lane in range(lanes)) for row in places]
+        start += lanes * piece.kept
+    return rows
 
 
 def _without_prompt(piece: Piece) -> list[int]:

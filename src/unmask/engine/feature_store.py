@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
+from unmask.model.device import upload
 from unmask.model.geometry import Segment
 from unmask.model.transformer import Transformer
 
@@ -35,7 +36,7 @@ class FeatureStore:
             for segment in segments
             for position in segment.positions
         ]
-        return torch.tensor(places).to(self._transformer.device, non_blocking=True)
+        return upload(places, self._transformer.device)
 
     def remember(self, name: Hashable, places: Places, rows_TD: Tensor) -> None:
         """Overwrite the rows at `places`."""

@@ -19,6 +19,7 @@ from unmask.engine.mixing import BranchWork, LayerWork, Parts, layer_works
 from unmask.engine.step_plan import Feature, Op, StepPlan, Unit
 from unmask.engine.stream import Stream
 from unmask.errors import UnmaskError
+from unmask.model.device import upload
 from unmask.model.frame import Frame
 from unmask.model.geometry import Geometry, Segment
 from unmask.model.kv_cache import KVCache
@@ -26,8 +27,8 @@ from unmask.model.rotation import RopeTables
 from unmask.model.scratch import Scratch
 from unmask.model.transformer import Transformer
 
-KEPT_FRAMES = 16
-"""Frames of so many places are kept: a block's and its sub-blocks', with room for what goes on between."""
+KEPT_FRAMES = 8
+"""Frames of the last so many sets of places are kept: a block's and its sub-blocks', and a few others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +83,47 @@ class Workspace:
         self.observer: Observer | None = None
 
     def forward(
-        self, tokens: Sequence[int], segments: Sequence[Segment], parts: Sequence[PlannedPart] = ()
+        self,
+        tokens: Sequence[int],
+        segments: Sequence[Segment],
+        parts: Sequence[PlannedPart] = (),
+        reads: Sequence[int] | None = None,
     ) -> ForwardOutput:
         """Push rows through the layers as planned; without parts every layer computes every row.
 
-        Plans that replay everything share a forward with their like only.
+        Plans that replay everything share a forward with their like only. With `reads` the output is that of
+        these of the rows that go through every layer.
         """
-        if not parts:
-            if self.observer is not None and self.observer.begin(tokens, segments):
-                return self._observed(tokens, segments, self.observer)
-            x_TD, frame = self.open(tokens, segments)
-            for index in range(len(self.transformer.layers)):
-                x_TD += self.transformer.attention(index, x_TD, frame)
-                x_TD += self.transformer.mlp(index, x_TD, frame)
-            return ForwardOutput(x_TD)
-        if parts[0].plan.replays_everything:
+        numbers_T = upload([*tokens, *(reads or ())], self.transformer.device)
+        output = self._through(numbers_T[: len(tokens)], tokens, segments, parts)
+        if reads is None:
+            return output
+        return ForwardOutput(output.hidden_TD[numbers_T[len(tokens) :]], output.drift_BL)
+
+    def _through(
+        self,
+        tokens_T: Tensor,
+        tokens: Sequence[int],
+        segments: Sequence[Segment],
+        parts: Sequence[PlannedPart],
+    ) -> ForwardOutput:
+        if parts and parts[0].plan.replays_everything:
             places = self.features.places(segments)
             return ForwardOutput(self.features.recall(self._output, places))
-        stream = Stream(
-            self._embedded(tokens), segments, [part.segments for part in parts], self._kept, self.features
-        )
-        return self._planned(stream, parts)
+        x_TD = self.transformer.embed(tokens_T)
+        if parts:
+            sizes = [part.segments for part in parts]
+            return self._planned(Stream(x_TD, segments, sizes, self._kept, self.features), parts)
+        frame = self.frame(segments)
+        if self.observer is not None and self.observer.begin(tokens, segments):
+            return self._observed(x_TD, frame, self.observer)
+        for index in range(len(self.transformer.layers)):
+            x_TD += self.transformer.attention(index, x_TD, frame)
+            x_TD += self.transformer.mlp(index, x_TD, frame)
+        return ForwardOutput(x_TD)
 
-    def _observed(
-        self, tokens: Sequence[int], segments: Sequence[Segment], observer: Observer
-    ) -> ForwardOutput:
+    def _observed(self, x_TD: Tensor, frame: Frame, observer: Observer) -> ForwardOutput:
         """Compute every layer and show it to the observer."""
-        x_TD, frame = self.open(tokens, segments)
         for index in range(len(self.transformer.layers)):
             input_TD = x_TD.clone()
             attention_TD = self.transformer.attention(index, x_TD, frame)
@@ -247,7 +262,7 @@ class Workspace:
 
     def open(self, tokens: Sequence[int], segments: Sequence[Segment]) -> tuple[Tensor, Frame]:
         """The first state of a forward's stream, and what its layers share."""
-        return self._embedded(tokens), self.frame(segments)
+        return self.transformer.embed(upload(tokens, self.transformer.device)), self.frame(segments)
 
     def frame(self, segments: Sequence[Segment]) -> Frame:
         """What the layers share that run on these segments; the last ones are kept, but not those of prompts."""
@@ -265,10 +280,6 @@ class Workspace:
 
     def _kept(self, _: Places, segments: Sequence[Segment]) -> Frame:
         return self.frame(segments)
-
-    def _embedded(self, tokens: Sequence[int]) -> Tensor:
-        tokens_T = torch.tensor(tokens).to(self.transformer.device, non_blocking=True)
-        return self.transformer.embed(tokens_T)
 
     def _geometry(self, segments: Sequence[Segment]) -> Geometry:
         return Geometry(segments, self.cache, self.transformer.dtype, self.transformer.device)

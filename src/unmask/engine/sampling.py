@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unmask.engine.schedule import Piece
 from unmask.engine.step_plan import Kind
+from unmask.model.device import upload
 from unmask.spec.family import ConfidenceName
 from unmask.spec.rule import ScoreName
 
@@ -233,7 +234,7 @@ def packed_predictions(
     if temperature == 0:
         kept_NV = filtered(logits_NV, top_p, top_k) if filters_greedy else logits_NV
         return _greedy(kept_NV, score, last)
-    uniforms_N = torch.tensor(uniforms, dtype=torch.float32).to(logits_NV.device, non_blocking=True)
+    uniforms_N = upload(uniforms, logits_NV.device)
     tokens_N, doubts_N, spread = drawn(
         logits_NV, uniforms_N.clamp(min=0), temperature, top_p, top_k, confidence
     )

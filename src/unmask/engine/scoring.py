@@ -26,6 +26,7 @@ from unmask.engine.schedule import Piece
 from unmask.engine.sequence import SequenceState
 from unmask.engine.step_plan import DENOISING
 from unmask.engine.unmasking import Writes
+from unmask.model.device import upload
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class TargetReader:
         wanted = [self._wanted(piece.sequence, position) for piece in pieces for position in piece.reads]
         rows = [row for row, tokens in enumerate(wanted) for _ in tokens]
         columns = [token for tokens in wanted for token in tokens]
-        entries = torch.tensor([rows, columns]).to(logits_NV.device, non_blocking=True)
+        entries = upload([rows, columns], logits_NV.device)
         logprobs = logits_NV[entries[0], entries[1]] - torch.logsumexp(logits_NV, dim=-1)[entries[0]]
         tokens_N, spread = most_likely(logits_NV)
         packed = torch.cat([tokens_N.float(), spread.doubts_N, logprobs]).tolist()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from unmask.engine.feature_store import FeatureStore, Places
 from unmask.engine.mixing import Parts
+from unmask.model.device import upload
 from unmask.model.frame import Frame
 from unmask.model.geometry import Segment
 
@@ -116,4 +117,4 @@ def _joined(ranges: Sequence[range], device: torch.device) -> Places:
     """Some ranges of rows as one: a slice where they meet."""
     if all(left.stop == right.start for left, right in pairwise(ranges)):
         return slice(ranges[0].start, ranges[-1].stop)
-    return torch.tensor([row for each in ranges for row in each]).to(device, non_blocking=True)
+    return upload([row for each in ranges for row in each], device)

@@ -59,7 +59,7 @@ def _make(run: RunFolder, sample: Sample, engine: Engine) -> Path:
         "stop_strings": (),
         "temperature": float((identity.get("generation") or {}).get("temperature") or 0.0),
     }
-    decoding = record_decoding(engine, ids, decode, with_traces(run.folder.parents[1], identity["policy"]))
+    decoding = record_decoding(engine, ids, decode, with_traces(run.store, identity["policy"]))
     text, answer = str(decoding["text"]), sample.answer
     recording = {
         "correct": sample.correct,

@@ -16,6 +16,8 @@ from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
 from unmask.store.stopping import AnsweredRow
 
+TWIN = "a twin answers no more"
+
 
 class Decided(BaseException):
     """Ends a run between two rounds, because its fate is certain."""
@@ -101,3 +103,14 @@ class Rounds:
         return AnsweredRow(
             row=row, value=float(value), tokens=tokens, effect=effect.as_row() if effect else None
         )
+
+
+class FirstRows(Rounds):
+    """What a twin answers: one round, whose answers are compared with those of the run that stands for it."""
+
+    __slots__ = ()
+
+    def end(self, number: int, requests: Sequence[Instance], answers: Mapping[int, Any]) -> None:
+        """Its rows are answered; nobody scores them."""
+        del requests, answers
+        raise Decided(min(self.size, len(self.order)), len(self.order), number, TWIN)

@@ -22,7 +22,7 @@ from unmask.evaluation.journal import Journal
 from unmask.evaluation.lm import UnmaskLM
 from unmask.evaluation.lock import check_checkpoint, check_rows
 from unmask.evaluation.results import evaluate, result_of, samples_of
-from unmask.evaluation.rounds import Decided, Rounds
+from unmask.evaluation.rounds import Decided, FirstRows, Rounds
 from unmask.evaluation.task_data import Loaded, load_tasks, work_offline
 from unmask.evaluation.timing import time_all
 from unmask.model.hub import find_checkpoint
@@ -73,7 +73,7 @@ def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines, judge: Judg
         raise UnmaskError(
             f"{run.name} was planned by another version of Unmask ({change}); run its recipe again."
         )
-    _check_code(identity, run.folder.parents[1])
+    _check_code(identity, run.store)
     lock = read_lock(Path(worker.lock))
     checkpoints = checkpoints_of(identity, lock)
     if lock.datasets or any(checkpoint.revision for checkpoint in checkpoints.values()):
@@ -115,7 +115,7 @@ def execute(run: RunFolder, attempt: Attempt, memory: LoadedEngines, judge: Judg
 
 def _with_traces(run: RunFolder) -> dict[str, Any]:
     """The identity with the traces that its policies name, wherever this store lies."""
-    store, identity = run.folder.parents[1], run.identity
+    store, identity = run.store, run.identity
     if "policy" in identity:
         return {**identity, "policy": with_traces(store, identity["policy"])}
     parts = identity["configurations"].items()
@@ -203,7 +203,9 @@ def _accuracy(
 
 def _rounds(run: RunFolder, attempt: Attempt, judge: Judge | None) -> Rounds | None:
     """The rounds of a run that may end early; its rows are on disk before anybody judges them."""
-    terms, task = run.worker.until_decided, run.identity["task"]
+    terms, task, beginning = run.worker.until_decided, run.identity["task"], run.identity.get("first_rows")
+    if beginning is not None:
+        return FirstRows(answer_order(task, beginning["seed"]), beginning["rows"], None, _nobody_asks)
     if judge is None or not isinstance(terms, Terms):
         return None
     order = answer_order(task, terms.seed)
@@ -215,6 +217,10 @@ def _rounds(run: RunFolder, attempt: Attempt, judge: Judge | None) -> Rounds | N
             raise Decided(answered, len(order), number, reason)
 
     return Rounds(order, terms.rows, task["metric"], ended)
+
+
+def _nobody_asks(number: int, rows: Sequence[AnsweredRow]) -> None:
+    del number, rows
 
 
 def _journal(run: RunFolder, attempt: Attempt) -> Journal:

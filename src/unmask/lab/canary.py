@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+from unmask.analysis.equality import equal_everywhere
 from unmask.analysis.guards import run_guards
 from unmask.analysis.table import AnalysedExperiment, Table, entry_of
-from unmask.cost import ModelShape
 from unmask.errors import UnmaskError
 from unmask.lab.planning import Plan, SweepRun
-from unmask.policies.ceiling import canonical
 from unmask.policies.registry import policy_spec
 from unmask.spec import DecodeSpec
 from unmask.spec.lock import Lock
 from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe
-from unmask.spec.sweep import PlannedRun, locked_for, sweep_of
+from unmask.spec.sweep import PlannedRun, sweep_of
 from unmask.store.result import AccuracyResult
 
 MOST_CONFIGURATIONS = 4
@@ -38,22 +37,18 @@ def canary_configurations(recipe: Recipe, present: set[str], lock: Lock) -> list
     configurations = [each for each in recipe.expanded() if each.name in present]
     if not configurations:
         raise UnmaskError("There is no configuration that a canary could try.")
-    meanings = {
-        each.name: (
-            recipe.model_of(each),
-            recipe.decode_of(each),
-            canonical(policy_spec(each.policy), ModelShape.of(locked_for(recipe, each, lock).shape).layers),
-        )
-        for each in configurations
-    }
-    control = recipe.control if recipe.control in meanings else configurations[0].name
-    twin = [name for name in meanings if name != control and meanings[name] == meanings[control]][:1]
-    others: dict[object, str] = {}
-    for name, meaning in meanings.items():
-        wanted = recipe.success is None or recipe.success.is_candidate(name)
-        if wanted and meaning != meanings[control]:
-            others.setdefault(meaning, name)
-    chosen = [control, *twin, *others.values()][:MOST_CONFIGURATIONS]
+    names = [each.name for each in configurations]
+    groups = equal_everywhere(recipe, configurations, lock)
+    control = recipe.control if recipe.control in names else names[0]
+    equal = next(group for group in groups if control in group)
+    twin = [name for name in equal if name != control][:1]
+    wanted = [
+        [name for name in group if recipe.success is None or recipe.success.is_candidate(name)]
+        for group in groups
+        if group is not equal
+    ]
+    others = [names[0] for names in wanted if names]
+    chosen = [control, *twin, *others][:MOST_CONFIGURATIONS]
     return [*chosen, *_further_settings(recipe, configurations, chosen)]
 
 

@@ -22,14 +22,15 @@ from unmask.lab.planning import (
     Plan,
     Selection,
     SweepRun,
-    freeze,
+    looked_up,
+    once,
     plan,
     still_to_do,
     sweep_runs,
     unknown_jobs,
-    write_down,
 )
 from unmask.lab.recipes import Message
+from unmask.lab.records import freeze, write_down
 from unmask.launch import Ended, Skipped, Started, Tick, WorkerCommand, find_slots, local_pool
 from unmask.launch.slurm import note_on_dtype, submit
 from unmask.spec.sweep import PlannedRun
@@ -81,6 +82,8 @@ class SweepOutcome:
     """Where results are."""
     runs: tuple[SweepRun, ...]
     """All runs that were asked for, as they stand at the end."""
+    twins: tuple[SweepRun, ...]
+    """Those of runs that stand for others."""
     started: tuple[str, ...]
     """Ids of the runs that had to be executed."""
     records: dict[str, IndexRecord]
@@ -100,14 +103,15 @@ class SweepOutcome:
         cut_off = () if self.submitted else ("interrupted", "missing")
         return [
             run
-            for run in self.runs
+            for run in once((*self.runs, *self.twins))
             if run.status == "failed" or (run.id in self.started and run.status in cut_off)
         ]
 
     @property
     def unknown(self) -> list[SweepRun]:
         """Runs that were left alone because SLURM does not answer for their jobs."""
-        return [run for run in self.runs if run.status == "unknown" and run.id not in self.started]
+        runs = once((*self.runs, *self.twins))
+        return [run for run in runs if run.status == "unknown" and run.id not in self.started]
 
     def record(self, run: SweepRun) -> IndexRecord | None:
         """The extract of a run's result, retracted ones left out."""
@@ -253,11 +257,12 @@ class _Execution:
 
     def outcome(self) -> SweepOutcome:
         """What there is now."""
-        store, planned = self._plan.store, [each.planned for each in self._plan.runs]
+        store, jobs = self._plan.store, self._plan.jobs()
         return SweepOutcome(
             self._plan.experiment,
             store,
-            tuple(sweep_runs(store, planned, self._plan.jobs())),
+            tuple(looked_up(self._plan.runs, jobs)),
+            tuple(looked_up(self._plan.twins, jobs)),
             tuple(each.id for each in self._plan.to_do),
             listing(store).records,
             self._forecast,
@@ -337,10 +342,9 @@ class _Execution:
 
     def _wait_for(self, runs: Sequence[SweepRun]) -> Events:
         """Wait until none of these runs waits or is under way any more."""
-        store, planned = self._plan.store, [each.planned for each in runs]
         silent = False
         while True:
-            now = sweep_runs(store, planned, self._plan.jobs())
+            now = looked_up(runs, self._plan.jobs())
             if (sentence := unknown_jobs(now)) and not silent:
                 yield Message(f"{sentence} Until it answers, the canary waits.")
             silent = sentence is not None
@@ -355,7 +359,7 @@ def _staying(run: SweepRun) -> WorkerCommand:
 
     A timing run gets a fresh worker, whose memory nothing else has touched.
     """
-    identity, settings, command = run.planned.identity, run.folder.worker, run.command
+    identity, settings, command = run.executed.identity, run.folder.worker, run.command
     if run.planned.kind == "timing":
         return command
     loads = [identity["weights"], identity["dtype"], identity["mask_token_id"]]

@@ -49,8 +49,7 @@ def slurm_folder(store: Store, experiment: str) -> Path:
 
 def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
     """The job of every unfinished run that was submitted, with SLURM's word for it; empty without submissions."""
-    names = store.names() if names_with_jobs(store) else []
-    runs = {run.id: run for run in (RunFolder(store.runs_folder / name) for name in names)}
+    runs = {run.id: run for run in (*store.runs(), *store.twins())} if names_with_jobs(store) else {}
     entries = [entry for entry in _entries(store, runs) if not (entry.run.folder / "result.json").exists()]
     entries += _jobs_of_workers(entries)
     holding = runs_of_jobs(store.root)

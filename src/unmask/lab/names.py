@@ -57,6 +57,14 @@ def runs_called(store: Store, name: str) -> list[NamedRun]:
     return [run for run in every if run.is_called(name)]
 
 
+def configurations_of(store: Store, run: RunFolder) -> list[str]:
+    """The configurations whose result is that of a run, in whatever experiments."""
+    every = (named for name in experiment_names(store) for named in _runs_of(store, name))
+    return list(
+        dict.fromkeys(named.member.configuration for named in every if named.member.folder == run.name)
+    )
+
+
 def ambiguous(name: str, runs: Iterable[NamedRun]) -> UnmaskError:
     """The sentence for a name that several runs have."""
     return UnmaskError(f"{name} could be {join_words(run.label for run in runs)}; write more of the name.")

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from unmask.analysis.foreign import import_table
 from unmask.analysis.guards import Finding, run_guards
+from unmask.analysis.likeness import distinct
 from unmask.analysis.losses import Comparisons
 from unmask.analysis.samples import Comparison
 from unmask.analysis.samples import compare as compare_entries
 from unmask.analysis.stopping import sequential_of
-from unmask.analysis.table import ConfigurationResult, entry_of, own_table
+from unmask.analysis.stored import own_table
+from unmask.analysis.table import ConfigurationResult, entry_of
 from unmask.analysis.verdict import Verdict
 from unmask.errors import UnmaskError
 from unmask.evaluation.catalogue import metric_of
@@ -87,7 +89,9 @@ def check(
     tables = [own_table(place, own)] if own else []
     tables += [import_table(place, name, success) for name in others]
     findings = [finding for table in tables for finding in run_guards(table)]
-    results = sum(len(table.entries) + len({timing.run for timing in table.timings}) for table in tables)
+    results = sum(
+        len(distinct(table.entries)) + len({timing.run for timing in table.timings}) for table in tables
+    )
     return Checked(tuple(own), tuple(others), results, tuple(findings))
 
 
@@ -155,6 +159,8 @@ class ComparedRuns:
     """The names of their folders."""
     retractions: tuple[str, ...]
     """A sentence on each of the two runs that was retracted."""
+    remarks: tuple[str, ...] = ()
+    """A sentence on each configuration that another one's run stands for."""
 
 
 def compare(first: str, second: str, *, store: StorePlace = None) -> ComparedRuns:
@@ -169,9 +175,27 @@ def compare(first: str, second: str, *, store: StorePlace = None) -> ComparedRun
     place = open_store(store)
     retractions: list[str] = []
     runs = _pair(place, first, second)
-    before, after = (_entry(run, retractions) for run in runs)
+    remarks: list[str] = []
+    before, after = (
+        _entry(run, _called(place, name, run, remarks), retractions)
+        for name, run in zip((first, second), runs, strict=True)
+    )
     folders = runs[0].name, runs[1].name
-    return ComparedRuns(compare_entries(before, after), folders, tuple(retractions))
+    compared = compare_entries(before, after)
+    return ComparedRuns(compared, folders, tuple(retractions), tuple(dict.fromkeys(remarks)))
+
+
+def _called(store: Store, name: str, run: RunFolder, remarks: list[str]) -> str:
+    """The configuration that a name means: the one that is asked for, whoever's run stands for it."""
+    for named in runs_called(store, name):
+        if named.member.folder == run.name:
+            if named.member.instead:
+                remarks.append(
+                    f"{named.member.configuration} has no run of its own: that of {named.member.instead.configuration} "
+                    "stands for it, since the two are equal by construction."
+                )
+            return named.member.configuration
+    return run.worker.configuration or run.name
 
 
 def _pair(store: Store, first: str, second: str) -> tuple[RunFolder, RunFolder]:
@@ -197,7 +221,7 @@ def _same_rows(one: NamedRun, two: NamedRun) -> bool:
     return places[0] == places[1]
 
 
-def _entry(run: RunFolder, retractions: list[str]) -> ConfigurationResult:
+def _entry(run: RunFolder, name: str, retractions: list[str]) -> ConfigurationResult:
     result = run.result()
     if result is None:
         raise UnmaskError(f"{run.name} has no result yet; `unmask status` says where it stands.")
@@ -206,7 +230,7 @@ def _entry(run: RunFolder, retractions: list[str]) -> ConfigurationResult:
     retraction = run.retraction()
     if retraction is not None:
         retractions.append(f"{run.name} was retracted: {retraction.reason}")
-    return entry_of("", run.worker.configuration or run.name, result, run.folder)
+    return entry_of("", name, result, run.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +350,10 @@ def _labelled(store: Store, names: Sequence[str]) -> list[Labelled]:
                 raise UnmaskError(results.damaged[member.folder])
         labelled += [
             Labelled(
-                record=results.records[member.folder], experiment=name, configuration=member.configuration
+                record=results.records[member.folder],
+                experiment=name,
+                configuration=member.configuration,
+                own=(member.instead.policy, member.instead.decode) if member.instead else None,
             )
             for member in experiment.members
             if member.folder in results.records

@@ -5,30 +5,27 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-import msgspec
-
 from unmask.analysis.words import counted, join_words
 from unmask.errors import UnmaskError
 from unmask.lab.jobs import submitted_jobs
 from unmask.lab.recipes import Notify, OpenRecipe, open_recipe
 from unmask.lab.runs import StorePlace, computed_anew, open_store
+from unmask.lab.standing import EVERY_RUN, Standing, standing_of, twins_of
 from unmask.launch import WorkerCommand
 from unmask.spec.lock import Lock, Outline
 from unmask.spec.recipe import Recipe
 from unmask.spec.sweep import PlannedRun, rows_asked, sweep_of
-from unmask.store.experiments import Member, read_experiment, write_experiment
+from unmask.store.experiments import read_experiment
 from unmask.store.index import listing
-from unmask.store.run_folder import RunFolder, Terms, WorkerSettings
+from unmask.store.run_folder import RunFolder, Terms
 from unmask.store.state import UNKNOWN, Jobs, State, state_of
 from unmask.store.store import Store, run_id
-from unmask.store.traces import keep_traces
 
 if TYPE_CHECKING:
     from unmask.analysis.ceilings import Outlook
@@ -44,9 +41,21 @@ class SweepRun:
     planned: PlannedRun
     """What it is: configuration, task, identity."""
     folder: RunFolder
-    """Where it is in the store."""
+    """Where it is in the store: its own folder, or that of the run that stands for it."""
     state: State
     """Whether it is done, missing, failed or something else."""
+    executed: PlannedRun
+    """What is executed for it: itself, or the run that stands for it."""
+
+    @property
+    def is_twin(self) -> bool:
+        """Whether it answers a few rows only, in the folder of the run that stands for it."""
+        return self.planned.kind == "twin"
+
+    @property
+    def stands_for_itself(self) -> bool:
+        """Whether it is executed, and not another one in its place."""
+        return self.executed is self.planned
 
     @property
     def id(self) -> str:
@@ -74,8 +83,20 @@ class SweepRun:
         """The worker that would execute it."""
         place = self.folder.folder.resolve()
         return WorkerCommand(
-            self.id, place, self.label, (sys.executable, "-m", "unmask", "run-one", str(place))
+            self.id, place, self.executed.label, (sys.executable, "-m", "unmask", "run-one", str(place))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a sweep answers."""
+
+    runs: int
+    """Accuracy runs that are executed."""
+    twins: int
+    """Twins, which answer a few rows each."""
+    rows: int
+    """Rows of all of them."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +112,11 @@ class Plan:
     runs: tuple[SweepRun, ...]
     """All runs of the recipe."""
     to_do: tuple[SweepRun, ...]
-    """Each run once, also where two configurations of the recipe are the same run."""
+    """Each run once, also where two configurations of the recipe are the same run; twins too."""
+    twins: tuple[SweepRun, ...] = ()
+    """They answer a few rows as configurations that another one's run stands for."""
+    standing: Standing = EVERY_RUN
+    """Which run stands for which configurations."""
     force: tuple[str, ...] | None = None
     """Configurations (patterns) whose present results are to be set aside; None where nothing is forced."""
     retry_failed: bool = False
@@ -159,18 +184,27 @@ class Plan:
         """Seconds of the runs to do, by earlier runs; None where nothing comparable was run."""
         from unmask.analysis.forecast import forecast
 
-        planned = [run.planned for run in self.to_do]
+        planned = [run.executed for run in self.to_do]
         return forecast(self.opened.recipe, self.lock, planned, self.store)
 
     @property
     def unknown(self) -> str | None:
         """A sentence on the runs that are left alone because SLURM does not answer for their jobs."""
-        return unknown_jobs(self.runs)
+        return unknown_jobs((*self.runs, *self.twins))
 
     @property
     def changed(self) -> list[str]:
         """Sentences on runs to do that had a result before something in their identities changed, or were stopped."""
-        return [*self._terms_changed(), *self._identities_changed()]
+        return [*self._forced_for_others(), *self._terms_changed(), *self._identities_changed()]
+
+    def _forced_for_others(self) -> Iterator[str]:
+        """That a run which is executed again stands for configurations that were not named."""
+        patterns = self.force or ()
+        for run in self.to_do if self.force is not None else ():
+            names = [each.planned.configuration for each in self.runs if each.id == run.id]
+            others = [name for name in names if not any(fnmatchcase(name, each) for each in patterns)]
+            if others and not run.is_twin:
+                yield f"The run of {run.executed.label} is also that of {join_words(others)}."
 
     def _terms_changed(self) -> Iterator[str]:
         """That runs were stopped, or are under way, by another criterion than the recipe's present one."""
@@ -180,7 +214,7 @@ class Plan:
         again = [run.label for run in self.to_do if run.status == "stopped"]
         if again:
             yield f"{join_words(again)}: stopped before, but undecided by the present criterion; going on."
-        judged = [run for run in self.runs if run.folder.name in {terms.control, *terms.candidates}]
+        judged = [run for run in once(self.runs) if run.folder.name in {terms.control, *terms.candidates}]
         under_way = [run for run in judged if run.status in ("running", "pending")]
         other = [run.label for run in under_way if run.folder.worker.until_decided != terms]
         if other:
@@ -191,8 +225,24 @@ class Plan:
         missing = [run for run in self.to_do if run.status == "missing"]
         if before is None or not missing:
             return []
-        places = {run.place: run.planned.identity for run in missing}
+        places = {run.place: run.executed.identity for run in missing}
         return computed_anew(self.store, before, places, listing(self.store).records)
+
+    @property
+    def runs_with_twins(self) -> list[SweepRun]:
+        """Every run once, and the twins."""
+        return once((*self.runs, *self.twins))
+
+    @property
+    def cost(self) -> "tuple[Cost, Cost]":
+        """Of the accuracy runs: if every configuration had its own, and as they are executed."""
+        accuracy = [run for run in self.runs if run.planned.kind == "accuracy"]
+        own = {run_id(run.planned.identity): run for run in accuracy}
+        executed = once(accuracy)
+        return (
+            Cost(len(own), 0, sum(map(self.rows, own.values()))),
+            Cost(len(executed), len(self.twins), sum(map(self.rows, (*executed, *self.twins)))),
+        )
 
     def rows(self, run: SweepRun) -> int:
         """Rows that a run asks."""
@@ -200,12 +250,13 @@ class Plan:
 
     def again(self) -> "Plan":
         """The same plan with the states of this moment."""
-        runs = sweep_runs(self.store, [run.planned for run in self.runs], self.jobs())
+        jobs = self.jobs()
+        runs, twins = looked_up(self.runs, jobs), looked_up(self.twins, jobs)
         if self.force is None:
-            to_do = self._undecided(still_to_do(runs, self.retry_failed))
+            to_do = self._undecided(still_to_do((*runs, *twins), self.retry_failed))
         else:
-            to_do = chosen_again(runs, self.force)
-        return replace(self, runs=tuple(runs), to_do=tuple(to_do))
+            to_do = chosen_again(runs, self.force, twins)
+        return replace(self, runs=tuple(runs), twins=tuple(twins), to_do=tuple(to_do))
 
     def _undecided(self, runs: Sequence[SweepRun]) -> list[SweepRun]:
         """Those of the runs whose fate is not certain, the control first: nothing is certain without its rows."""
@@ -244,6 +295,8 @@ class Selection(TypedDict, total=False):
     """Whether jobs that SLURM does not answer for count as ended; else their runs are left alone."""
     until_decided: bool | None
     """Whether runs end as soon as the recipe's criterion is certain of them; without it the recipe says so."""
+    run_equal: bool
+    """Whether configurations that are equal by construction are executed one and all."""
 
 
 def plan(
@@ -267,15 +320,18 @@ def plan(
     store = open_store(selection.get("store"))
     lock = opened.present_lock() or (opened.outline() if opened.needs_network else None)
     lock = lock or opened.lock(on_event)
-    planned = sweep_of(
-        opened.recipe,
-        lock,
-        _names(selection.get("tasks", ())),
-        _names(selection.get("configurations", ())),
-        selection.get("limit"),
-    )
+    limit = selection.get("limit")
+    chosen = _names(selection.get("tasks", ())), _names(selection.get("configurations", ()))
+    planned = sweep_of(opened.recipe, lock, *chosen, limit)
     force = None if selection.get("force") is None else _names(selection.get("force") or ())
-    runs = tuple(SweepRun(run, store.find(run.identity), State("missing")) for run in planned)
+    standing = EVERY_RUN
+    if not selection.get("run_equal", False):
+        before = read_experiment(store, opened.recipe.name)
+        standing = standing_of(opened.recipe, lock, store, planned, limit, before)
+    twins = [
+        SweepRun(twin, folder, State("missing"), twin)
+        for twin, folder in twins_of(planned, standing, opened.recipe, lock, store)
+    ]
     retry_failed = selection.get("retry_failed", False)
     assume_gone = selection.get("assume_gone", False)
     wanted = selection.get("until_decided")
@@ -284,22 +340,26 @@ def plan(
         opened,
         lock,
         store,
-        runs,
+        tuple(sweep_runs(store, planned, {}, standing)),
         (),
+        tuple(twins),
+        standing,
         force,
         retry_failed,
         assume_gone,
-        _terms(opened.recipe, lock, store, selection.get("limit")) if stops else None,
+        recipe_terms(opened.recipe, lock, store, limit, standing) if stops else None,
         device,
         traces or {},
     ).again()
 
 
-def _terms(recipe: Recipe, lock: Lock, store: Store, limit: int | None) -> Terms:
+def recipe_terms(recipe: Recipe, lock: Lock, store: Store, limit: int | None, standing: Standing) -> Terms:
+    """By what the runs of a recipe are judged that may end before their last row."""
     # It brings statistics along, which other sweeps do not need.
     from unmask.lab.stopping import terms_of
 
-    return terms_of(recipe, lock, store, limit, {})
+    tasks = [recipe.success.task] if recipe.success else []
+    return terms_of(recipe, lock, store, limit, standing.folders(sweep_of(recipe, lock, tasks, limit=limit)))
 
 
 def _names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -307,25 +367,54 @@ def _names(names: str | Iterable[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def sweep_runs(store: Store, planned: Iterable[PlannedRun], jobs: Jobs | None = None) -> list[SweepRun]:
+def sweep_runs(
+    store: Store,
+    planned: Iterable[PlannedRun],
+    jobs: Jobs | None = None,
+    standing: Standing = EVERY_RUN,
+) -> list[SweepRun]:
     """Every planned run with its state."""
-    folders = [(run, store.find(run.identity)) for run in planned]
-    return [SweepRun(run, folder, state_of(folder, jobs)) for run, folder in folders]
+    executed = [(run, standing.executed(run)) for run in planned]
+    runs = [SweepRun(run, store.find(own.identity), State("missing"), own) for run, own in executed]
+    return looked_up(runs, jobs)
+
+
+def looked_up(runs: Iterable[SweepRun], jobs: Jobs | None = None) -> list[SweepRun]:
+    """The same runs with the states of this moment; a run that several names share is looked up once."""
+    states: dict[Path, State] = {}
+    for run in runs:
+        if run.folder.folder not in states:
+            states[run.folder.folder] = _state(run, jobs)
+    return [replace(run, state=states[run.folder.folder]) for run in runs]
+
+
+def _state(run: SweepRun, jobs: Jobs | None) -> State:
+    state = state_of(run.folder, jobs)
+    # A twin ends before its last row, and is done then.
+    return replace(state, status="done") if run.is_twin and state.status == "stopped" else state
 
 
 def still_to_do(runs: Iterable[SweepRun], retry_failed: bool = False) -> list[SweepRun]:
     """What is missing, was cut off or stopped early, and on request what has failed."""
     wanted = {"missing", "interrupted", "stopped", *(["failed"] if retry_failed else [])}
-    return _once(run for run in runs if run.status in wanted)
+    return once(run for run in runs if run.status in wanted)
 
 
-def chosen_again(runs: Sequence[SweepRun], names: Sequence[str]) -> list[SweepRun]:
-    """The runs of the named configurations (patterns), whatever their state; one that is under way is refused."""
+def chosen_again(
+    runs: Sequence[SweepRun], names: Sequence[str], twins: Sequence[SweepRun] = ()
+) -> list[SweepRun]:
+    """The runs of the named configurations (patterns) and their twins, whatever their state.
+
+    One that is under way is refused.
+    """
     for name in names:
         if not any(fnmatchcase(run.planned.configuration, name) for run in runs):
             known = ", ".join(dict.fromkeys(run.planned.configuration for run in runs))
             raise UnmaskError(f"No configuration is called {name}; there are {known}.")
-    chosen = _once(run for run in runs if any(fnmatchcase(run.planned.configuration, name) for name in names))
+    chosen = once(run for run in runs if any(fnmatchcase(run.planned.configuration, name) for name in names))
+    chosen += [
+        twin for twin in twins if twin.folder.folder.parents[1] in {run.folder.folder for run in chosen}
+    ]
     for run in chosen:
         if run.status in ("running", "pending"):
             raise UnmaskError(f"{run.label} is {run.status}; cancel it with `unmask cancel {run.id}` first.")
@@ -336,7 +425,7 @@ def chosen_again(runs: Sequence[SweepRun], names: Sequence[str]) -> list[SweepRu
 
 def unknown_jobs(runs: Iterable[SweepRun]) -> str | None:
     """A sentence on the runs of jobs that SLURM does not answer for, or None without such runs."""
-    unknown = _once(run for run in runs if run.status == "unknown")
+    unknown = once(run for run in runs if run.status == "unknown")
     if not unknown:
         return None
     jobs = list(dict.fromkeys(str(run.state.job).split("_")[0] for run in unknown))
@@ -350,82 +439,10 @@ def unknown_jobs(runs: Iterable[SweepRun]) -> str | None:
     )
 
 
-def _once(runs: Iterable[SweepRun]) -> list[SweepRun]:
+def once(runs: Iterable[SweepRun]) -> list[SweepRun]:
     """Two names for one and the same run are executed once."""
     by_id: dict[str, SweepRun] = {}
     for run in runs:
-        by_id.setdefault(run.id, run)
+        if run.id not in by_id or (run.stands_for_itself and not by_id[run.id].stands_for_itself):
+            by_id[run.id] = run
     return list(by_id.values())
-
-
-def write_down(plan: Plan) -> None:
-    """Write down which runs the experiment stands for, and what each run is, before anything starts."""
-    opened = plan.opened
-    members = [
-        Member(
-            configuration=run.planned.configuration,
-            task=run.planned.task,
-            limit=run.planned.limit,
-            id=run.id,
-            folder=run.folder.name,
-            kind=run.planned.kind,
-        )
-        for run in plan.runs
-    ]
-    described = _described(plan)
-    write_experiment(
-        plan.store,
-        plan.experiment,
-        opened.file,
-        opened.text,
-        members,
-        opened.recipe.control,
-        described,
-        plan.terms or _terms_before(plan),
-    )
-    freeze(plan.store, opened, plan.runs, plan.terms)
-
-
-def _terms_before(plan: Plan) -> Terms | None:
-    """Terms of a sweep that goes to its end now, but could stop before: whoever looked then has looked."""
-    before = read_experiment(plan.store, plan.experiment)
-    if before is None or not before.until_decided or plan.opened.recipe.success is None:
-        return None
-    runs = [run for run in plan.runs if run.planned.task == plan.opened.recipe.success.task]
-    limits = {run.planned.limit for run in runs if run.planned.kind == "accuracy"}
-    limit = limits.pop() if len(limits) == 1 else None
-    return _terms(plan.opened.recipe, plan.lock, plan.store, limit)
-
-
-def _described(plan: Plan) -> set[str]:
-    """Ids of all runs that the recipe stands for, also under limits that were asked for before."""
-    before = read_experiment(plan.store, plan.experiment)
-    limits = {None, *(member.limit for member in before.members)} if before else {None}
-    ids: set[str] = set()
-    for limit in limits:
-        with suppress(UnmaskError):  # a limit of earlier rows may exceed the present ones
-            ids |= {run_id(run.identity) for run in sweep_of(plan.opened.recipe, plan.lock, limit=limit)}
-    return ids
-
-
-def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun], terms: Terms | None = None) -> None:
-    """Write down what each run is and how its worker works; a canary's runs belong to no experiment."""
-    judged = {terms.control, *terms.candidates} if terms else set()
-    evaluation = opened.recipe.evaluation
-    models = opened.recipe.models
-    for each in opened.recipe.expanded():
-        keep_traces(store.root, opened.recipe.policy_of(each).with_named_traces()[1])
-    for run in runs:
-        worker = WorkerSettings(
-            experiment=opened.recipe.name,
-            configuration=run.planned.configuration,
-            lock=str(opened.lock_file),
-            checkpoint=opened.checkpoint_of(models[run.planned.model or opened.recipe.model.name]),
-            data=None if opened.data is None else str(opened.data),
-            batch_size=evaluation.batch_size,
-            device=evaluation.device,
-            allow_code=evaluation.allow_code,
-            allow_unsafe_code=evaluation.allow_unsafe_code or msgspec.UNSET,
-            until_decided=terms if terms and run.folder.name in judged else msgspec.UNSET,
-        )
-        store.run(run.planned.identity, worker)

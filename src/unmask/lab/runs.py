@@ -31,8 +31,9 @@ from unmask.store.experiments import (
 from unmask.store.index import IndexRecord, listing
 from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
-from unmask.store.state import State, state_of, states
+from unmask.store.state import Jobs, State, state_of, states
 from unmask.store.store import Store
+from unmask.store.twins import compared
 
 MISSING = State("missing")
 MOST_PARTS = 4
@@ -58,6 +59,8 @@ class RunStatus:
     """The name of the headline metric."""
     value: float | None = None
     """Of its result, where it has one that was not retracted."""
+    note: str | None = None
+    """Which run stands for it, and what its twin has shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,8 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
     return [
         ExperimentStatus(
             each.name,
-            tuple(_run_status(member, standing, results.records) for member in each.members),
-            len(each.superseded),
+            tuple(_run_status(place, member, standing, results.records) for member in each.members),
+            len({member.id for member in each.superseded}),
             (*_outdated(each, results.records), *_anew_of(place, each, standing, results.records)),
         )
         for each in chosen
@@ -95,12 +98,30 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
 
 
 def _run_status(
-    member: Member, standing: Mapping[str, State], records: Mapping[str, IndexRecord]
+    store: Store, member: Member, standing: Mapping[str, State], records: Mapping[str, IndexRecord]
 ) -> RunStatus:
     state, record = standing.get(member.folder, MISSING), records.get(member.folder)
+    note = f"the run of {member.instead.configuration}" if member.instead else _twins(store, member)
     if record is None or record.retraction is not None:
-        return RunStatus(member, state)
-    return RunStatus(member, state, record.metric, record.value)
+        return RunStatus(member, state, note=note)
+    return RunStatus(member, state, record.metric, record.value, note)
+
+
+def _twins(store: Store, member: Member) -> str | None:
+    """Where the twins of a run stand."""
+    run = RunFolder(store.runs_folder / member.folder)
+    notes = []
+    for twin in run.twins():
+        state, shown = state_of(twin), compared(run, twin)
+        answers = shown.equal + shown.other if shown else 0
+        if shown and shown.other:
+            note = f"{shown.other} of {answers} answers differ"
+        elif state.status in ("stopped", "done"):
+            note = f"{answers} answers, all equal"
+        else:
+            note = f"{state.status} ({state.reason})" if state.reason else state.status
+        notes.append(f"twin {twin.worker.configuration}: {note}")
+    return "; ".join(notes) or None
 
 
 def _outdated(experiment: Experiment, records: Mapping[str, IndexRecord]) -> list[str]:
@@ -224,7 +245,8 @@ def _runs_of(store: Store, name: str) -> list[RunFolder]:
     experiment = read_experiment(store, name) if name in experiment_names(store) else None
     if experiment is None:
         return [find_run(store, name)]
-    return [RunFolder(store.runs_folder / member.folder) for member in experiment.members]
+    runs = [RunFolder(store.runs_folder / folder) for folder in {one.folder for one in experiment.members}]
+    return [*runs, *(twin for run in runs for twin in run.twins())]
 
 
 def _ask(run: RunFolder) -> bool:
@@ -281,17 +303,20 @@ def removable(runs: Sequence[str], store: StorePlace = None, *, assume_gone: boo
     folders = [find_run(place, run) for run in runs]
     jobs = {} if assume_gone else submitted_jobs(place)
     for folder in folders:
-        state = state_of(folder, jobs)
-        if state.status in ("running", "pending"):
-            raise UnmaskError(
-                f"{folder.name} is {state.status}; stop it with `unmask cancel {folder.id}` first."
-            )
-        if state.status == "unknown":
-            raise UnmaskError(
-                f"SLURM does not answer for job {state.job} of {folder.name}; try later, or use --assume-gone if "
-                "you know that it is not left."
-            )
+        for each in (folder, *folder.twins()):
+            _check_idle(each, jobs)
     return folders
+
+
+def _check_idle(run: RunFolder, jobs: Jobs) -> None:
+    state = state_of(run, jobs)
+    if state.status in ("running", "pending"):
+        raise UnmaskError(f"{run.name} is {state.status}; stop it with `unmask cancel {run.id}` first.")
+    if state.status == "unknown":
+        raise UnmaskError(
+            f"SLURM does not answer for job {state.job} of {run.name}; try later, or use --assume-gone if "
+            "you know that it is not left."
+        )
 
 
 def remove(*runs: str, store: StorePlace = None, assume_gone: bool = False) -> list[Path]:

@@ -30,15 +30,18 @@ class Attention:
     """Mixes the values that the queries of a forward see, layer by layer."""
 
     def __init__(
-        self, config: ModelConfig, cache: KVCache, runs: Sequence[Run], queries_THd: Tensor, scratch: Scratch
+        self, config: ModelConfig, cache: KVCache, runs: Sequence[Run], queries: Tensor, scratch: Scratch
     ) -> None:
-        self.mixed_TD = scratch.take("mixed", len(queries_THd), config.num_heads * config.head_dim)
+        """Make ready for queries that come row by row, [T, H, d], or head by head for a single run, [B, H, N, d]."""
+        by_head = queries.dim() == len("BHNd")
+        count = queries.shape[0] * queries.shape[2] if by_head else len(queries)
+        self.mixed_TD = scratch.take("mixed", count, config.num_heads * config.head_dim)
         self._calls: list[_Call] = []
-        may_be_plain = queries_THd.device.type == "cpu" and queries_THd.dtype == torch.float32
+        may_be_plain = queries.device.type == "cpu" and queries.dtype == torch.float32
         start = 0
         for run in runs:
             stop = start + run.segments * run.rows
-            rows = queries_THd[start:stop], self.mixed_TD[start:stop]
+            rows = queries if by_head else queries[start:stop], self.mixed_TD[start:stop]
             plain = may_be_plain and _is_small(config, run)
             self._calls.append((_PlainCall if plain else _FusedCall)(config, cache, run, *rows, scratch))
             start = stop
@@ -62,16 +65,20 @@ class _Call(ABC):
         config: ModelConfig,
         cache: KVCache,
         run: Run,
-        queries_THd: Tensor,
+        queries: Tensor,
         mixed_TD: Tensor,
         scratch: Scratch,
     ) -> None:
         batch, rows, kv_heads, group = run.segments, run.rows, config.num_kv_heads, config.queries_per_kv
         split = (batch, rows, kv_heads, group, config.head_dim)
         stacked = (batch, kv_heads, group, rows, config.head_dim)
-        self.source_BKGNd = queries_THd.view(split).permute(0, 2, 3, 1, 4)
         self.target_BKGNd = mixed_TD.view(split).permute(0, 2, 3, 1, 4)
-        self.stacked_BKGNd = scratch.take("stacked_queries", *stacked)
+        self.source_BKGNd: Tensor | None = None
+        if queries.dim() == len("BHNd"):
+            self.stacked_BKGNd = queries.view(batch, kv_heads, group, rows, config.head_dim)
+        else:
+            self.source_BKGNd = queries.view(split).permute(0, 2, 3, 1, 4)
+            self.stacked_BKGNd = scratch.take("stacked_queries", *stacked)
         self.q_BKSd = self.stacked_BKGNd.view(batch, kv_heads, group * rows, config.head_dim)
         self.slots = run.slots if isinstance(run.slots, Tensor) else None
         seen = run.slots if isinstance(run.slots, slice) else slice(None)
@@ -97,7 +104,8 @@ class _Call(ABC):
             torch.index_select(keys, 0, self.slots, out=self.gathered[0])
             torch.index_select(values, 0, self.slots, out=self.gathered[1])
             keys, values = self.shaped_gathered
-        self.stacked_BKGNd.copy_(self.source_BKGNd)
+        if self.source_BKGNd is not None:
+            self.stacked_BKGNd.copy_(self.source_BKGNd)
         self.target_BKGNd.copy_(self.attend(keys, values))
 
     @abstractmethod

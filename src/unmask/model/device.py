@@ -1,7 +1,11 @@
 """Chooses device and working dtype as users expect, and knows how much memory is free."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import psutil
 import torch
+from torch import Tensor
 
 from unmask.errors import UnmaskError
 
@@ -58,6 +62,12 @@ def exact_sums() -> None:
     matmul.allow_tf32 = matmul.allow_fp16_accumulation = False
     matmul.allow_fp16_reduced_precision_reduction = matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False)
+
+
+def upload(numbers: Sequence[Any], device: torch.device) -> Tensor:
+    """Numbers of the host on a device; from pinned memory where there is such, so that nobody waits for the copy."""
+    pinned = device.type == "cuda"
+    return torch.tensor(numbers, pin_memory=pinned).to(device, non_blocking=True)
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.model.device import upload
 from unmask.model.kv_cache import KVCache
 
 SHARED_CALL_LIMIT = {"cpu": 1 << 14, "elsewhere": 1 << 20}
@@ -79,7 +80,7 @@ class Geometry:
         else:
             positions = [position for segment in segments for position in segment.positions]
             slots = [segment.slot for segment in segments for _ in segment.positions]
-            both = torch.tensor([positions, slots]).to(device, non_blocking=True)
+            both = upload([positions, slots], device)
             heads_K = torch.arange(cache.kv_heads, device=device)
             self.positions = both[0]
             self.writes = (both[1, :, None] * cache.kv_heads + heads_K) * cache.length + both[0, :, None]
@@ -141,7 +142,7 @@ def _make_run(group: Sequence[Segment], dtype: torch.dtype, device: torch.device
     if _is_view(group):
         slots: slice | Tensor = slice(first.slot, first.slot + len(group))
     else:
-        slots = torch.tensor([segment.slot for segment in group]).to(device, non_blocking=True)
+        slots = upload([segment.slot for segment in group], device)
     bias = None
     if any(segment.visible != visible for segment in group):
         lengths_B1 = torch.tensor([[segment.visible] for segment in group])

@@ -21,10 +21,10 @@ class KVCache:
     def __init__(
         self, config: ModelConfig, slots: int, length: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        shape = (config.num_layers, slots, config.num_kv_heads, length, config.head_dim)
+        layers, shape = config.num_layers, (slots, config.num_kv_heads, length, config.head_dim)
         # Padded attention weighs unwritten positions by zero, and zero times garbage may be NaN.
-        self.keys_LBKCd = torch.zeros(shape, device=device, dtype=dtype)
-        self.values_LBKCd = torch.zeros(shape, device=device, dtype=dtype)
+        self.both_L2BKCd = torch.zeros(layers, 2, *shape, device=device, dtype=dtype)
+        self.keys_LBKCd, self.values_LBKCd = self.both_L2BKCd.unbind(1)
         self.slots = slots
         self.length = length
         self.kv_heads = config.num_kv_heads
@@ -36,5 +36,5 @@ class KVCache:
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Give one slot the first positions of another, in every layer."""
-        for buffer in (self.keys_LBKCd, self.values_LBKCd):
-            buffer[:, target, :, :length] = buffer[:, source, :, :length]
+        both = self.both_L2BKCd
+        both[:, :, target, :, :length] = both[:, :, source, :, :length]

@@ -127,5 +127,7 @@ class Transformer:
 
     def _rms_norm(self, x_TD: Tensor, weight_D: Tensor) -> Tensor:
         """The norm in fp32, rounded to the working dtype as models were trained: before the weight."""
+        if weight_D.dtype == torch.float32:
+            return F.rms_norm(x_TD, (x_TD.shape[-1],), weight_D, self.config.rms_norm_eps)
         scaled = F.rms_norm(x_TD.float(), (x_TD.shape[-1],), None, self.config.rms_norm_eps)
         return scaled.to(weight_D.dtype) * weight_D

@@ -17,6 +17,7 @@ from unmask.model.layouts import choose_layout
 from unmask.model.memory import packing_bytes, weight_bytes
 from unmask.model.network import Part
 from unmask.model.projection import Projection
+from unmask.model.rotation import side_by_side
 from unmask.model.transformer import Layer, Transformer
 from unmask.reading import open_plain
 
@@ -36,6 +37,8 @@ def load_transformer(
     exact_sums()
     transformer = empty_transformer(checkpoint.config, device, dtype)
     _read_all(transformer, checkpoint, progress)
+    for layer in transformer.layers:
+        _lay_side_by_side(layer, transformer.config)
     for projection in transformer.projections():
         projection.settle()
     return transformer
@@ -133,6 +136,16 @@ def _layer_views(layer: Layer, config: ModelConfig) -> dict[Part, Tensor]:
     if layer.qk_norms is not None:
         views["query_norm"], views["key_norm"] = layer.qk_norms
     return views
+
+
+def _lay_side_by_side(layer: Layer, config: ModelConfig) -> None:
+    """Order queries and keys as the rotation wants them."""
+    turned = (config.num_heads + config.num_kv_heads) * config.head_dim
+    parts = [layer.qkv.weight_OI[:turned]]
+    if layer.qkv.bias_O is not None:
+        parts.append(layer.qkv.bias_O[:turned])
+    for part in (*parts, *(layer.qk_norms or ())):
+        part.copy_(side_by_side(part, config.head_dim))
 
 
 def _read_into(target: Tensor, stored: StoredTensor) -> None:

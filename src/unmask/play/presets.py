@@ -4,7 +4,11 @@ import json
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from unmask.spec.recipe import EMBEDDED
+
 PLAIN: dict[str, str] = {}
+CANVAS = {"model": EMBEDDED[1], "sub_block_size": "8", "threshold": "0.9"}
+"""The canvas model that ships with the package, under the settings that suit it."""
 QUESTIONS = (3, 44, 19, 34, 1)
 """Rows of the held-out word problems that the page offers: most are among the few on which some presets fail."""
 
@@ -28,8 +32,8 @@ PRESETS = (
     ),
     Preset(
         "Baseline and output reuse",
-        "Every other step of B computes nothing and reads old logits: it unmasks one more token, where a computed "
-        "step would have unmasked several. Work falls, forwards rise.",
+        "Every other sub-block step of B computes nothing and reads old logits, which give one more token. Compare the "
+        "layer rows, the forwards and the answers.",
         PLAIN,
         {"policy": "layer_reuse:k=2,unit=output"},
     ),
@@ -51,6 +55,20 @@ PRESETS = (
         "A writes the best position of each step, B all that are sure enough: the staircase of B is steeper.",
         {"rule": "top_n:n=1"},
         PLAIN,
+    ),
+    Preset(
+        "A block model and a canvas model",
+        "B sees prompt and answer at once: its columns reach from the prompt to the end of an answer whose length is "
+        "fixed beforehand, its empty end included. A pays for blocks as it comes to them.",
+        PLAIN,
+        {**CANVAS, "cache": "none"},
+    ),
+    Preset(
+        "A canvas without and with a cache",
+        "Without a cache every step of A feeds prompt and answer. With the dual cache B feeds the whole canvas once in "
+        "each sub-block, and 8 positions after that.",
+        {**CANVAS, "cache": "none"},
+        {**CANVAS, "cache": "dual"},
     ),
     Preset(
         "Residual reuse in the middle",

@@ -122,10 +122,10 @@ class Handler(BaseHTTPRequestHandler):
         """Whether the page itself asks; what is refused is answered here."""
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         ours = [f"{name}:{self.server.server_port}" for name in HOSTS]
-        site = self.headers.get("Sec-Fetch-Site", "none")
+        same_site = self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
         if host not in ours:
             self._refuse(HTTPStatus.FORBIDDEN, "This server answers under its own address only.")
-        elif origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
+        elif origin not in (None, f"http://{host}") or not (same_site or self._opens_a_tab()):
             self._refuse(HTTPStatus.FORBIDDEN, "This server answers its own page only.")
         elif not hmac.compare_digest(token.encode(), self.server.token.encode()):
             self._refuse(
@@ -134,6 +134,11 @@ class Handler(BaseHTTPRequestHandler):
         else:
             return True
         return False
+
+    def _opens_a_tab(self) -> bool:
+        """Whether a whole tab comes here, by a link or a file that leads here: no other page sees what it is shown."""
+        how = self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")
+        return self.command == "GET" and how == ("navigate", "document")
 
     def _body(self) -> Asked:
         if self.headers.get_content_type() != "application/json":

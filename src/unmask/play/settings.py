@@ -19,6 +19,7 @@ from unmask.policies.text import read_policy, read_rule
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
 from unmask.spec.decode import ResolvedSpec
 from unmask.spec.family import CacheName, EndOfText
+from unmask.spec.recipe import EMBEDDED
 
 SIDES = ("A", "B")
 Opened = Callable[[str], tuple[Checkpoint, int | None]]
@@ -39,7 +40,7 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field("model", "Checkpoint", "embedded, a folder, or a hub id"),
+    Field("model", "Checkpoint", "embedded, a folder, or a hub id", EMBEDDED),
     Field(
         "policy",
         "Policy",

@@ -6,6 +6,7 @@ Everything that is computed comes from `unmask.analysis`; here it is put togethe
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -17,15 +18,8 @@ from unmask.analysis.guards import run_guards
 from unmask.analysis.likeness import acts, alike, control_of, reuse_fraction, work_ratio
 from unmask.analysis.losses import Comparisons, comparisons_of, loss_of
 from unmask.analysis.samples import accuracy_interval
-from unmask.analysis.table import (
-    ConfigurationResult,
-    ConfigurationTiming,
-    Measured,
-    Table,
-    TaskResults,
-    experiment_table,
-    planned_recipe,
-)
+from unmask.analysis.stored import experiment_table, planned_recipe
+from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
 from unmask.analysis.verdict import verdict
 from unmask.analysis.words import counted
 from unmask.errors import UnmaskError
@@ -37,6 +31,7 @@ from unmask.store.experiments import Experiment, Member, experiment_of
 from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
+from unmask.store.stopping import stopped
 
 
 def gather(
@@ -154,6 +149,11 @@ def _line(
 ) -> TableLine:
     is_control = entry is control
     compared = control is not None and not is_control
+    timing = _timing(table, group, entry)
+    # Of what is equal to the control, and was not timed beside it, the control's own time says nothing.
+    timed_apart = compared and (
+        timing is None or timing.configuration != getattr(control, "configuration", None)
+    )
     return TableLine(
         entry=entry,
         is_control=is_control,
@@ -162,8 +162,8 @@ def _line(
         skipped=reuse_fraction(entry),
         gains={by: gain for by in COUNTED if control and (gain := counted_gain(by, control, entry))},
         work_a_token=1.0 if is_control else work_ratio(control, entry) if control else None,
-        timing=_timing(table, group, entry),
-        speedup=_speedup(table, control, entry, comparisons.level) if compared else None,
+        timing=timing,
+        speedup=_speedup(table, control, entry, comparisons.level) if timed_apart else None,
     )
 
 
@@ -181,18 +181,19 @@ def _speedup(
 
 def attempts_of(store: Store, experiment: Experiment) -> Iterator[AttemptSpan]:
     """All attempts of an experiment's runs that have a beginning and an end."""
-    for member in experiment.members:
-        run = RunFolder(store.runs_folder / member.folder)
-        result = run.result()
-        for attempt in run.attempts():
-            span = _span(member, run, attempt, result)
-            if span is not None:
-                yield span
+    for member in _once(experiment):
+        of = RunFolder(store.runs_folder / member.folder)
+        for run in (of, *of.twins()):
+            label = member.configuration if run is of else f"{run.worker.configuration} (twin)"
+            for attempt in run.attempts():
+                span = _span(member, run, attempt, run.result())
+                if span is not None:
+                    yield replace(span, label=label)
 
 
 def runs_of(store: Store, experiment: Experiment) -> Iterator[dict[str, Any]]:
     """One row a run: its name, state, code and machine."""
-    for member in experiment.members:
+    for member in _once(experiment):
         run = RunFolder(store.runs_folder / member.folder)
         result = run.result()
         environment = result.environment if result else Environment()
@@ -217,6 +218,15 @@ def runs_of(store: Store, experiment: Experiment) -> Iterator[dict[str, Any]]:
         }
 
 
+def _once(experiment: Experiment) -> list[Member]:
+    """Every run under the name of its own configuration, if that is there, whatever else it stands for."""
+    runs: dict[str, Member] = {}
+    for member in experiment.members:
+        if member.folder not in runs or not member.instead:
+            runs[member.folder] = member
+    return list(runs.values())
+
+
 def _commit(environment: Environment) -> str:
     commit = (environment.commit or "")[:10]
     return f"{commit} + changes" if commit and environment.dirty else commit
@@ -227,6 +237,8 @@ def _span(member: Member, run: RunFolder, attempt: Attempt, result: AnyResult | 
     start = _seconds(record.started)
     if result is not None and result.attempt == attempt.number:
         state, stop, note = "done", _seconds(result.finished), ""
+    elif (end := stopped(attempt)) is not None:
+        state, stop, note = "done", _seconds(end.time), f"{end.rows:,} of {end.of:,} rows: {end.reason}"
     elif failure is not None:
         state, stop, note = "failed", _seconds(failure.time), failure.reason
     else:
@@ -295,9 +307,12 @@ def provenance_of(table: Table, written: Experiment | None = None) -> Iterator[t
 
 def artifacts_of(store: Store, written: Experiment) -> Iterator[tuple[str, str]]:
     """Folders and files of an experiment, relative to the store."""
-    done = sum((store.runs_folder / member.folder / "result.json").exists() for member in written.members)
+    runs = _once(written)
+    done = sum((store.runs_folder / member.folder / "result.json").exists() for member in runs)
     yield "Recipe and planned runs", f"experiments/{written.name}/experiment.json"
-    yield f"Runs ({done} of {len(written.members)} with a result)", "runs/<task>-<policy>-<id>/"
+    yield f"Runs ({done} of {len(runs)} with a result)", "runs/<task>-<policy>-<id>/"
+    if any(RunFolder(store.runs_folder / member.folder).twins() for member in runs):
+        yield "Twins", "twins/ in the folders of the runs that stand for them"
     yield "Results", "result.json in each run's folder"
     yield "Rows with answers", "attempts/<number>/samples.jsonl in each run's folder"
     yield "Summaries in the older layout", "summary.json in each run's folder"

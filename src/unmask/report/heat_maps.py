@@ -3,14 +3,13 @@
 They are tables, not pictures: they are read aloud, sorted into a phone's width and printed like any other.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.analysis.likeness import spec_of
 from unmask.analysis.words import MISSING, TIMES, in_percent, times
 from unmask.report.document import TableLine, TaskPart
-from unmask.spec import PolicySpec
+from unmask.spec import PolicySpec, known_policy
 
 KNOWN_ORDER = {"first": 0, "middle": 1, "last": 2}
 
@@ -69,13 +68,13 @@ def _grids(task: TaskPart) -> list[tuple[tuple[str, str], str, list[TableLine]]]
     """Pairs of fields with the lines they span, one for every setting of the remaining fields."""
     kinds: dict[str, list[TableLine]] = {}
     for line in task.lines:
-        kinds.setdefault(str(line.entry.policy.get("kind")), []).append(line)
+        kinds.setdefault(str(line.entry.named[0].get("kind")), []).append(line)
     grids = []
     for lines in kinds.values():
         varying = _varying(lines)
         if len(varying) < 2:
             continue
-        axes = _axes(varying, spec_of(lines[0].entry))
+        axes = _axes(varying, known_policy(lines[0].entry.named[0]))
         rest = [name for name in varying if name not in axes]
         facets: dict[Hashable, list[TableLine]] = {}
         for line in lines:
@@ -104,9 +103,9 @@ def _axes(varying: list[str], spec: PolicySpec | None) -> tuple[str, str]:
 
 
 def _settings(line: TableLine) -> dict[str, Any]:
-    decode: Mapping[str, Any] = line.entry.decode
+    policy, decode = line.entry.named
     return {
-        **{name: value for name, value in line.entry.policy.items() if name != "kind"},
+        **{name: value for name, value in policy.items() if name != "kind"},
         **{f"decode.{name}": value for name, value in decode.items()},
     }
 

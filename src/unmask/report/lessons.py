@@ -127,7 +127,7 @@ def _too_weak(weak: Sequence[Candidate], judged: Verdict, task: TaskPart) -> str
 
 def _cannot(some: Sequence[Candidate], judged: Verdict) -> str:
     """Who, with the verb: a few by their names, more by their number."""
-    names, number = [candidate.configuration for candidate in some], len(judged.candidates)
+    names, number = [candidate.named for candidate in some], len(judged.candidates)
     if len(names) == number > 1:
         return f"None of the {in_words(number)} candidates can"
     if len(names) > MOST_NAMED:

@@ -9,10 +9,9 @@ from unmask.analysis.frontier import Point
 from unmask.analysis.gains import GAINED
 from unmask.analysis.guards import Finding
 from unmask.analysis.likeness import acts, distinct, spec_of, threshold
-from unmask.analysis.table import ConfigurationResult
+from unmask.analysis.table import ConfigurationResult, StandIn
 from unmask.analysis.words import counted, join_words, points
 from unmask.report.document import ExperimentPart, TaskPart, best_point
-from unmask.report.stopped import stopped_rows
 from unmask.spec import PolicySpec
 
 
@@ -35,6 +34,26 @@ def leading(part: ExperimentPart) -> list[str]:
     ]
 
 
+def stand_ins(part: ExperimentPart) -> Iterator[tuple[str, list[str]]]:
+    """Whose run stands for whom, and what a twin has shown; tasks on which all is the same are named together."""
+    tasks: dict[str, list[str]] = {}
+    for each in part.experiment.stand_ins:
+        stands = f"The run of {each.configuration} stands for {join_words(each.others)}"
+        name = each.task if each.limit is None else f"{each.task} (limit {each.limit:g})"
+        tasks.setdefault(f"{stands}{_shown_by(each)}.", []).append(name)
+    yield from tasks.items()
+
+
+def _shown_by(stand_in: StandIn) -> str:
+    twin = stand_in.twin
+    if twin is None:
+        return ""
+    number = counted(twin.equal + twin.other, "answer")
+    if twin.other:
+        return f", but {twin.other} of {number} that {twin.configuration} has given itself differ"
+    return f"; {number} that {twin.configuration} has given itself are the same, word for word"
+
+
 def _why_alike(task: TaskPart, name: str) -> str:
     entry = task.group.entry(name)
     spec = spec_of(entry) if entry else None
@@ -43,16 +62,20 @@ def _why_alike(task: TaskPart, name: str) -> str:
 
 def status(part: ExperimentPart) -> str:
     """How complete an experiment is."""
-    results = sum(len(task.lines) for task in part.tasks)
+    results = sum(len(distinct(line.entry for line in task.lines)) for task in part.tasks)
     timed = len({timing.run for timing in part.timings})
     if part.experiment.foreign:
         return f"imported ({results:,} {'summary' if results == 1 else 'summaries'})"
     counts = [counted(results, "accuracy run"), counted(timed, "timing run")]
-    if ended := stopped_rows(part.experiment.sequential):
-        counts.append(f"{len(ended)} decided before the last row")
+    if twins := sum(each.twin is not None for each in part.experiment.stand_ins):
+        counts.append(counted(twins, "twin"))
+    sequential = part.experiment.sequential
+    if ended := len({sequential.runs[name].name for name in sequential.stopped} if sequential else ()):
+        counts.append(f"{ended} decided before the last row")
     if part.experiment.missing:
         counts.append(f"{len(part.experiment.missing)} planned without a result")
-    limited = sum(line.entry.limit is not None for task in part.tasks for line in task.lines)
+    shown = [entry for task in part.tasks for entry in distinct(line.entry for line in task.lines)]
+    limited = sum(entry.limit is not None for entry in shown)
     if limited:
         counts.append(f"{limited} on limited rows")
     if part.experiment.retracted:
@@ -85,7 +108,7 @@ def observations(part: ExperimentPart) -> list[Finding]:
 
 def key_findings(part: ExperimentPart) -> Iterator[tuple[str, str]]:
     """What the figures come to beyond tables and verdict, each sentence with the tasks it is about."""
-    tasks: dict[str, list[str]] = {}
+    tasks: dict[str, list[str]] = dict(stand_ins(part))
     for task in part.tasks:
         for sentence in (*baseline(task), *chance(task), *plane(task), *best(task)):
             tasks.setdefault(sentence, []).append(task.name)
@@ -98,7 +121,7 @@ def baseline(task: TaskPart) -> Iterator[str]:
     if len(task.baselines) < 2:
         return
     every = [line.entry for line in task.lines if line.name in task.baselines]
-    yield from _one_run(every)
+    yield from _one_run(entry for entry in every if entry.own is None)
     entries = distinct(every)
     digests = {entry.answers for entry in entries}
     if len(entries) < 2 or None in digests or len({entry.value for entry in entries}) > 1:

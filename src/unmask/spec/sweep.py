@@ -7,7 +7,7 @@ its spec and stays out of an identity while it is at its default, so that runs k
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -21,12 +21,14 @@ from unmask.spec.recipe import ConfigurationSpec, ModelSpec, Recipe, TaskSpec
 
 SCHEMA = 2
 """Of identities; 1 is that of version 0.1."""
-ENGINE_REVISION = 5
+ENGINE_REVISION = 6
 """Raised whenever the engine may give other tokens or scores than before."""
 GENERATION = {"max_new_tokens": "max_gen_toks", "temperature": "temperature", "top_p": "top_p"}
 """Decode settings that, when they are given, win over what tasks ask for, and lm-eval's names for them."""
 PARTS = {"schema": "form of identities", "engine": "engine revision"}
 """What people call parts of an identity whose names say too little."""
+TWIN_ROWS = 20
+"""Rows that a twin answers."""
 LONGEST_VALUE = 24
 """Characters of a value that is named in a difference; of hashes and lists only the name is."""
 
@@ -36,7 +38,7 @@ class PlannedRun:
     """One run of a sweep."""
 
     kind: str
-    """`accuracy` or `timing`."""
+    """`accuracy`, `timing`, or `twin`: the first rows of a configuration that another one's run stands for."""
     configuration: str
     """Its name in the recipe; for a timing run, which holds many, that of the run."""
     task: str
@@ -48,7 +50,13 @@ class PlannedRun:
     @property
     def label(self) -> str:
         """What people call it."""
-        return f"{task_label(self.task, self.limit)} {self.configuration}"
+        twin = " (twin)" if self.kind == "twin" else ""
+        return f"{task_label(self.task, self.limit)} {self.configuration}{twin}"
+
+    def twin(self, seed: int) -> "PlannedRun":
+        """The same with its first rows only, in the order that belongs to a seed."""
+        beginning = {"rows": TWIN_ROWS, "seed": seed}
+        return replace(self, kind="twin", identity={**self.identity, "first_rows": beginning})
 
 
 def task_label(task: str, limit: int | None) -> str:
@@ -269,7 +277,8 @@ def _check_prompts(task: str, prompts: int, lock: Lock) -> None:
 def rows_asked(run: PlannedRun, lock: Lock) -> int:
     """Rows that a run asks."""
     sizes = [lock.sizes[name] for name in lock.members[run.task]]
-    return sum(size if run.limit is None else min(size, run.limit) for size in sizes)
+    rows = sum(size if run.limit is None else min(size, run.limit) for size in sizes)
+    return min(rows, TWIN_ROWS) if run.kind == "twin" else rows
 
 
 def _chosen(names: list[str], patterns: Iterable[str], what: str) -> list[str]:

@@ -36,7 +36,7 @@ from unmask.store.files import (
 from unmask.store.process import ProcessMark, job_of, slurm_ids, this_process
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Number, SharedWork
-from unmask.store.worker_file import WorkerName, held_run
+from unmask.store.worker_file import WorkerName, held_run, store_of
 
 BEAT_SECONDS = 20.0
 MOST_PROGRESS = 100
@@ -353,8 +353,9 @@ class Attempt:
         if any((self.folder / name).exists() for name in ENDS):
             return True
         record = self.record()
-        store = self.folder.parents[3] if len(self.folder.parents) > 3 else self.folder
-        return isinstance(record.worker, str) and held_run(store, record.worker) != record.run
+        if not isinstance(record.worker, str):
+            return False
+        return held_run(store_of(self.folder.parents[1]), record.worker) != record.run
 
     def reached(self) -> tuple[int, int] | None:
         """Answers given and answers wanted, as the file `progress` says."""

@@ -35,8 +35,18 @@ JOBS_DIGITS = 6
 """Digits of the number that orders the files of submitted jobs."""
 
 
+class Instead(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration that has no run of its own, because one that is equal by construction stands for it."""
+
+    configuration: str
+    """Whose run stands for it."""
+    policy: dict[str, Any]
+    decode: dict[str, Any]
+    """Its own settings."""
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of the experiment, under the name that its recipe gives it."""
+    """A configuration's run, under the name that the recipe gives it: its own, or the one that stands for it."""
 
     configuration: str
     task: str
@@ -45,6 +55,17 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     folder: FolderName
     """Name of the run's folder."""
     kind: str
+    instead: Instead | msgspec.UnsetType = msgspec.UNSET
+    """Present where id and folder are those of another configuration's run."""
+    own: str | msgspec.UnsetType = msgspec.UNSET
+    """The id that its own run would have; absent where that is its id."""
+    timed_as: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Of a timing run: configurations that it leaves out, and those that it times instead of them."""
+
+    @property
+    def own_id(self) -> str:
+        """Of the run that is or would be its own."""
+        return self.own or self.id
 
     @property
     def place(self) -> tuple[str, str, str, int | None]:
@@ -118,7 +139,7 @@ def _write_experiment(
     same = before is not None and before.recipe_sha256 == digest
     kept = before.members if before is not None and same else ()
     if before is not None and described is not None:
-        kept = tuple(member for member in before.members if member.id in described)
+        kept = tuple(member for member in before.members if member.own_id in described)
     now = _merged(kept, members)
     experiment = Experiment(
         name=name,
@@ -271,9 +292,8 @@ def _superseded(before: Experiment | None, members: tuple[Member, ...]) -> tuple
         Superseded(**msgspec.structs.asdict(member), recipe_sha256=before.recipe_sha256)
         for member in before.members
     ]
-    return tuple(
-        member for member in dict.fromkeys((*before.superseded, *dropped)) if member.id not in present
-    )
+    known = {(each.recipe_sha256, each.place, each.id): each for each in (*before.superseded, *dropped)}
+    return tuple(member for member in known.values() if member.id not in present)
 
 
 def _file(store: Store, name: str) -> Path:

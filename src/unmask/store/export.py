@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from unmask.errors import UnmaskError
 from unmask.reading import read_plain
 from unmask.spec import PolicySpec, known_policy
@@ -81,6 +83,8 @@ class Labelled:
     record: IndexRecord
     experiment: str | None
     configuration: str
+    own: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+    """Its policy and decode settings, where another configuration's run stands for it."""
 
 
 def rows_of(labelled: Iterable[Labelled]) -> list[dict[str, Any]]:
@@ -162,6 +166,11 @@ def _summary(store: Store, item: Labelled) -> bytes:
     result = RunFolder(store.runs_folder / item.record.folder).result()
     if not isinstance(result, AccuracyResult):
         raise UnmaskError(f"{item.record.folder} has no result any more; run the command again.")
+    if item.own:
+        policy, decode = item.own
+        result = msgspec.structs.replace(
+            result, identity={**result.identity, "policy": policy, "decode": decode}
+        )
     return summary_text(summary_of(result, item.configuration, item.experiment)).encode()
 
 
@@ -184,8 +193,8 @@ def _accuracy_row(item: Labelled) -> dict[str, Any]:
         "reuse_generation": fractions.get("generation"),
         "reuse_scoring": fractions.get("scoring"),
         "sandbox": record.sandbox,
-        "policy": _json(record.policy),
-        "decode": _json(record.decode),
+        "policy": _json(item.own[0] if item.own else record.policy),
+        "decode": _json(item.own[1] if item.own else record.decode),
     }
 
 

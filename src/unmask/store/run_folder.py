@@ -30,8 +30,10 @@ from unmask.store.files import (
     write_atomically,
 )
 from unmask.store.result import SCHEMA, AccuracyResult, AnyResult
+from unmask.store.worker_file import TWINS, store_of
 
-RESULT_FILES = ("result.json", "summary.json", "retracted.json", "attempts")
+RESULT = "result.json"
+RESULT_FILES = (RESULT, "summary.json", "retracted.json", "attempts")
 """What belongs to one execution of a run, the mark of completion first."""
 RECORDING_SCHEMA = 1
 FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
@@ -108,6 +110,16 @@ class RunFolder:
     def name(self) -> str:
         """The folder's name: task, policy and id."""
         return self.folder.name
+
+    @property
+    def store(self) -> Path:
+        """The folder of the store that it lies in."""
+        return store_of(self.folder)
+
+    def twins(self) -> "list[RunFolder]":
+        """The twins that answer a few rows to show that this run may stand for them."""
+        folders = (self.folder / TWINS).glob("*/run.json")
+        return [RunFolder(file.parent) for file in sorted(folders) if FOLDER.fullmatch(file.parent.name)]
 
     @cached_property
     def identity(self) -> dict[str, Any]:

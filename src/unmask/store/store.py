@@ -14,6 +14,7 @@ from unmask.errors import UnmaskError
 from unmask.store.files import canonical, make_folder, publish_once, read_json, sync_folder
 from unmask.store.redaction import redacted_bytes
 from unmask.store.run_folder import FOLDER, RunFolder, WorkerSettings
+from unmask.store.worker_file import TWINS
 
 DEFAULT = "results"
 VARIABLE = "UNMASK_STORE"
@@ -61,12 +62,17 @@ class Store:
         """Where the runs are."""
         return self.root / "runs"
 
-    def run(self, identity: Mapping[str, Any], worker: WorkerSettings | None = None) -> RunFolder:
+    def run(
+        self,
+        identity: Mapping[str, Any],
+        worker: WorkerSettings | None = None,
+        twin_of: RunFolder | None = None,
+    ) -> RunFolder:
         """The run with this identity, made if it is new; settings of the worker are brought up to date."""
-        run = RunFolder(self.runs_folder / folder_name(identity))
+        run = self.find(identity, twin_of)
         if not run.folder.is_dir():
             make_folder(run.folder)
-            sync_folder(self.runs_folder)
+            sync_folder(run.folder.parent)
         frozen = {"schema": 1, "id": run.id, "identity": identity}
         if redacted_bytes(canonical(frozen)) != canonical(frozen):
             raise UnmaskError(
@@ -79,9 +85,10 @@ class Store:
             run.set_worker(worker)
         return run
 
-    def find(self, identity: Mapping[str, Any]) -> RunFolder:
+    def find(self, identity: Mapping[str, Any], twin_of: RunFolder | None = None) -> RunFolder:
         """The run with this identity, whether or not it exists; nothing is written."""
-        return RunFolder(self.runs_folder / folder_name(identity))
+        place = self.runs_folder if twin_of is None else twin_of.folder / TWINS
+        return RunFolder(place / folder_name(identity))
 
     def is_done(self, folder: str) -> bool:
         """Whether the run in a folder of this name has a result."""
@@ -93,7 +100,8 @@ class Store:
         if len(folder.parts) > 1 and (folder / "run.json").exists():
             return RunFolder(folder.resolve())
         wanted = folder.name
-        names = list(self.names())
+        places = {run.name: run for run in (*self.runs(), *self.twins())}
+        names = list(places)
         exact = [known for known in names if wanted in (known, known.rpartition("-")[2])]
         matches = exact or [known for known in names if wanted and _begins(known, wanted)]
         if not matches:
@@ -103,7 +111,7 @@ class Store:
             raise UnmaskError(
                 f"{wanted!r} could be {', '.join(matches[:SHOWN])}{more}; give more of the name or the id."
             )
-        return RunFolder(self.runs_folder / matches[0])
+        return places[matches[0]]
 
     def names(self) -> list[str]:
         """Names of all run folders, sorted."""
@@ -120,6 +128,10 @@ class Store:
     def runs(self) -> Iterator[RunFolder]:
         """All runs by name."""
         return (RunFolder(self.runs_folder / name) for name in self.names())
+
+    def twins(self) -> Iterator[RunFolder]:
+        """The twins of all runs, which lie in the folders of these."""
+        return (twin for run in self.runs() for twin in run.twins())
 
 
 def _check_same(run: RunFolder, identity: Mapping[str, Any]) -> None:

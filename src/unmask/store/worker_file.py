@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from re import sub
 from typing import Annotated, Self
@@ -19,6 +20,8 @@ from unmask.store.files import canonical, make_folder, read_struct, write_atomic
 from unmask.store.process import ProcessMark, job_of, lives, slurm_ids, this_process
 
 WORKERS = "workers"
+TWINS = "twins"
+"""In a run's folder: runs of twins, of which each answers a few rows to show that it is the same."""
 WorkerName = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")]
 """Names a worker's file, and nothing outside of the store."""
 
@@ -58,8 +61,14 @@ class WorkerFile:
         write_atomically(self._file, canonical(held) + b"\n", durable=False)
 
     def close(self) -> None:
-        """Speak for nothing any more."""
-        self._file.unlink(missing_ok=True)
+        """Speak for nothing any more; a file that cannot be taken away speaks for a process that is gone."""
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+
+def store_of(run: Path) -> Path:
+    """The store that a run's folder lies in; a twin's lies in that of the run that stands for it."""
+    return run.parents[3 if run.parent.name == TWINS else 1]
 
 
 def held_run(store: Path, worker: str) -> str | None:
@@ -85,7 +94,8 @@ def _read(file: Path) -> HeldRun | None:
 
 def _sweep(folder: Path) -> None:
     """Take away what workers of this machine have left that were killed."""
-    for file in folder.glob("*.json"):
-        held = _read(file)
-        if held is not None and lives(held) is False:
-            file.unlink(missing_ok=True)
+    with suppress(OSError):  # what stays speaks for nobody
+        for file in folder.glob("*.json"):
+            held = _read(file)
+            if held is not None and lives(held) is False:
+                file.unlink(missing_ok=True)

@@ -24,6 +24,7 @@ GUARDS: tuple[Guard, ...] = (
     claims.too_few_samples,
     speed.speed_and_ledger,
     speed.speed_source,
+    provenance.twins_differ,
     provenance.mixed_provenance,
     provenance.other_checkpoint,
     claims.subsets_within_error,

@@ -1,11 +1,20 @@
 """Results of one table that do not come from the same code, weights, data or machine."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from unmask.analysis.guards.finding import Finding, Severity, guard
-from unmask.analysis.table import ConfigurationResult, ConfigurationTiming, Measured, Table, TaskResults
-from unmask.analysis.words import join_words
+from unmask.analysis.likeness import distinct
+from unmask.analysis.table import (
+    ConfigurationResult,
+    ConfigurationTiming,
+    Measured,
+    StandIn,
+    Table,
+    TaskResults,
+)
+from unmask.analysis.words import counted, join_words
 
 MUST_AGREE: tuple[tuple[str, Severity], ...] = (
     ("weights", "invalid"),
@@ -43,7 +52,7 @@ def mixed_provenance(table: Table) -> list[Finding]:
     findings = []
     for group in table.groups():
         findings += _differences(group, group.entries, group.name) + _uncommitted(
-            group, group.entries, group.name
+            group, distinct(group.entries), group.name
         )
         findings += _hosts(group)
     for experiment in table.experiments:
@@ -54,6 +63,45 @@ def mixed_provenance(table: Table) -> list[Finding]:
             beside = [each for each in timings if (each.run, each.model) == (timing.run, timing.model)]
             findings += _apart(table, timing, beside)
     return findings
+
+
+@guard(
+    severity="invalid",
+    title="A twin answers otherwise than the run that stands for it",
+    explanation=(
+        "Of configurations that are equal by construction one is executed, and one of the others answers a few rows "
+        "itself. Where these answers differ the configurations are not equal, or the machine does not repeat itself."
+    ),
+    advice="Run them all with `unmask run RECIPE --run-equal`, and compare their answers.",
+)
+def twins_differ(table: Table) -> list[Finding]:
+    """Look at what the twins of runs have shown that stand for others."""
+    findings = []
+    for experiment in table.experiments:
+        for stand_in in experiment.stand_ins:
+            place = TaskResults(experiment, stand_in.task, stand_in.limit, ())
+            named = _twin_finding(place.name, stand_in)
+            if named is not None:
+                finding = twins_differ.finding(*named, place)
+                names = (stand_in.configuration, *stand_in.others)
+                findings.append(replace(finding, configurations=names))
+    return findings
+
+
+def _twin_finding(place: str, stand_in: StandIn) -> tuple[Severity, str] | None:
+    name, twin = stand_in.configuration, stand_in.twin
+    if twin is None:
+        sentence = f"the run of {name} stands for {join_words(stand_in.others)}, and no twin has shown yet that it may."
+        return "info", f"{place}: {sentence}"
+    if not twin.other:
+        return None
+    why = f" They were not computed alike ({twin.change})." if twin.change else ""
+    others = join_words(stand_in.others)
+    sentence = (
+        f"{place}: {twin.configuration} must answer as {name} does, whose run stands for {others}, "
+        f"but {twin.other} of {counted(twin.equal + twin.other, 'answer')} differ.{why}"
+    )
+    return "warning" if twin.change else "invalid", sentence
 
 
 @guard(
@@ -115,13 +163,13 @@ def _differences(place: TaskResults, entries: Sequence[ConfigurationResult], nam
         for compared in beside if key in OF_THE_CHECKPOINT else [entries]:
             known = [entry for entry in compared if entry.provenance.get(key) is not None]
             values = [_text(entry.provenance[key]) for entry in known]
-            distinct = list(dict.fromkeys(values))
-            if len(distinct) > 1:
-                usual = max(distinct, key=values.count)
+            several = list(dict.fromkeys(values))
+            if len(several) > 1:
+                usual = max(several, key=values.count)
                 odd = [entry for entry, value in zip(known, values, strict=True) if value != usual]
                 sentence = (
-                    f"{name}: {len(distinct)} different values of {key} "
-                    f"({join_words(value[:SHORT] for value in distinct)}) in one table; "
+                    f"{name}: {len(several)} different values of {key} "
+                    f"({join_words(value[:SHORT] for value in several)}) in one table; "
                     f"those that differ from the others are {join_words(entry.configuration for entry in odd)}."
                 )
                 findings.append(mixed_provenance.finding(severity, sentence, place, odd))

@@ -1,0 +1,86 @@
+"""What the twin of a run has shown: that it answers a few rows as the run does that stands for it, word for word."""
+
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UnmaskError
+from unmask.store.attempt import AnyAnswer, GeneratedAnswer
+from unmask.store.computation import Computation
+from unmask.store.run_folder import RunFolder
+
+REMEMBERED = 1024
+"""Twins whose answers are not read again, as long as their files stay."""
+DIGITS = 6
+"""Decimals of a log likelihood that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """Answers of a twin beside those of the run that stands for it."""
+
+    configuration: str
+    """That the twin answers as."""
+    equal: int
+    """Answers that both have given and that are the same."""
+    other: int
+    """Answers that both have given and that are not."""
+    change: str = ""
+    """In what the two were computed otherwise, such as on another kind of device."""
+
+
+def twin_of(run: RunFolder) -> Twin | None:
+    """The twin of a run that has answered most; None where none has answered anything that the run has answered too."""
+    twins = [found for twin in run.twins() if (found := compared(run, twin)) is not None]
+    # One that differs must not be outdone by one that does not.
+    return max(twins, key=lambda twin: (twin.other, twin.equal), default=None)
+
+
+def compared(run: RunFolder, twin: RunFolder) -> Twin | None:
+    """The answers of a twin beside those of its run; None where the two have none in common."""
+    return _remembered(run.folder, twin.folder, (_stamps(run), _stamps(twin)))
+
+
+def _stamps(run: RunFolder) -> tuple[Hashable, ...]:
+    """What changes with the answers of a run."""
+    files = [
+        attempt.folder / name for attempt in run.attempts() for name in ("answers.jsonl", "computation.json")
+    ]
+    return tuple((file.name, state.st_mtime_ns, state.st_size) for file in files if (state := _state(file)))
+
+
+def _state(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(folder: Path, other: Path, _stamps: Hashable) -> Twin | None:
+    run, twin = RunFolder(folder), RunFolder(other)
+    try:
+        kinds = _kind(run), _kind(twin)
+        theirs, own = run.answers(kinds[0]), twin.answers(kinds[1])
+    except UnmaskError:
+        return None  # a file is damaged, which other guards say
+    same = [_words(answer) == _words(theirs[key]) for key, answer in own.items() if key in theirs]
+    if not same:
+        return None
+    change = kinds[1].change_to(kinds[0]) if kinds[0] and kinds[1] else ""
+    return Twin(twin.worker.configuration, sum(same), len(same) - sum(same), change)
+
+
+def _kind(run: RunFolder) -> Computation | None:
+    """With what the run was computed last."""
+    kinds = [attempt.computation() for attempt in run.attempts()]
+    return next((kind for kind in reversed(kinds) if kind is not None), None)
+
+
+def _words(answer: AnyAnswer) -> Any:
+    if isinstance(answer, GeneratedAnswer):
+        return answer.text, answer.tokens, answer.finish
+    return [(round(score, DIGITS), greedy) for score, greedy in answer.scores]
