@@ -20,7 +20,7 @@ from typing import Any
 from embedded import failure, read_rows
 from findings import TASK, Line, accuracy, loss_between, points, span
 from pages import markdown, put_into_page
-from unmask.analysis.table import experiment_table
+from unmask.analysis.stored import experiment_table
 from unmask.store import Store
 from unmask.store.attempt import read_samples
 
@@ -128,7 +128,7 @@ def caches(found: Canvases) -> Table:
                 steps(line),
                 f"{found.work(line):.3f}",
             ]
-            for line in sorted(lines, key=lambda line: uncached.index(rule_name(line)))
+            for line in sorted(lines, key=lambda line: (uncached.index(rule_name(line)), -line.flops))
         ),
     )
 
