@@ -14,7 +14,7 @@ help:
 	@echo "make test-all     the same with the slow tests (two more virtual environments)"
 	@echo "make docs         install, then write the documentation as a site into build/site; it needs no network"
 	@echo "make test-gpu     the tests of the engine on a CUDA device, where there is one"
-	@echo "make fuzz         install, then 10,000 generated bad inputs to every command and file (an hour and more)"
+	@echo "make fuzz         install, then 10,000 generated bad inputs to every command and file (ten minutes)"
 	@echo "make bench        install, then measure decoding against a reference and the machine's limit (15 minutes)"
 	@echo "make bench-all    the same and every other benchmark (more than an hour)"
 	@echo "make torture      install, then kill, fill and close things a thousand times, and find nothing lost (half an hour)"

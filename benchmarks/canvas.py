@@ -12,8 +12,8 @@ entropy) or, with --threshold, by a threshold.
 Work is counted beside the clock: forwards of the whole canvas, of the sub-block and what follows it, and of the
 sub-block, and the positions that they fed. They are equal on both sides but for steps of Dream's that write nothing,
 which the engine does not take. `of limit` is the least time that the engine's own forwards could take (limits.py) over
-the time they took; `reference at most` is the same time over that of the reference: no engine that takes these forwards
-could be faster than it by more.
+the time they took. It goes by fp32 products of torch; where packed products are faster than those, as on AMD, it
+exceeds 100 %.
 
 The last line is one JSON document; exit code 1 if the tokens of a case differ, or if a speed-up is below --at-least.
 """
@@ -149,7 +149,6 @@ def measure(
             **asdict(limit),
             "bound": limit.bound,
             "reached": limit.seconds / seconds["unmask"],
-            "reference_at_most": seconds["reference"] / limit.seconds,
         },
     }
 
@@ -158,7 +157,7 @@ def header() -> str:
     """The head of the table."""
     return (
         f"{'shape':6} {'family':6} {'cache':6} {'tokens':>6} {'unmask':>8} {'reference':>9} {'speed-up':>20} "
-        f"{'of limit':>8} {'reference at most':>17} {'full+tail+sub':>14} {'reference':>12} {'fed':>6} {'reference':>9}"
+        f"{'of limit':>8} {'full+tail+sub':>14} {'reference':>12} {'fed':>6} {'reference':>9}"
     )
 
 
@@ -174,7 +173,7 @@ def line(found: dict[str, Any]) -> str:
     return (
         f"{found['shape']:6} {found['family']:6} {found['cache']:6} {found['tokens']:6} "
         f"{found['unmask']['tokens_per_second']:8.2f} {found['reference']['tokens_per_second']:9.2f} {speedup:>20} "
-        f"{limit['reached']:8.0%} {limit['reference_at_most']:17.2f} {taken['unmask']:>14} {taken['reference']:>12} "
+        f"{limit['reached']:8.0%} {taken['unmask']:>14} {taken['reference']:>12} "
         f"{fed['unmask']:6} {fed['reference']:9}"
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unmask.loading import load
     from unmask.spec import DecodeSpec
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "DecodeSpec": "unmask.spec",

@@ -139,6 +139,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else REPLACEMENT for c in text)
 
 
+def printable_json(document: Any, indent: int | None = None) -> str:
+    """JSON with letters as they are, in which whatever could steer a terminal is written as its number."""
+    text = json.dumps(document, ensure_ascii=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}")
 

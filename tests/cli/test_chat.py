@@ -66,7 +66,7 @@ def test_without_a_template_turns_follow_each_other_as_they_stand(text_model: Pa
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("/threshold high", "Expected `float"),
+        ("/threshold high", "threshold is 'high'; it must be a number."),
         ("/threshold 2", "threshold is 2"),
         ("/policy trim:keep=2", "keep is 2.0"),
         ("/cache prefix", "choose among dual, none"),
@@ -138,7 +138,7 @@ def test_answers_are_unmasked_live_and_settings_change_between_turns(terminal: T
     assert "#### 8" in shown
     terminal.wait_for("> ")
     terminal.type("/threshold much")
-    assert "Expected `float" in terminal.wait_for("> ")
+    assert "it must be a number" in terminal.wait_for("> ")
     terminal.type("/threshold 0.7")
     assert "threshold: 0.7" in terminal.wait_for("> ")
     terminal.type("/stats")

@@ -42,6 +42,14 @@ def test_a_checkpoint_without_tokenizer_is_usable(run: Run, bare_model: Path):
     assert (given["tokenizer"], given["chat_template"], given["usable"]) == (False, False, True)
 
 
+def test_a_document_steers_no_terminal_and_says_the_same(run: Run):
+    path = "an é, \x8e, \x9b2J, \u202e and \N{NO-BREAK SPACE}"
+    result = run("info", path, "--json")
+    assert not set(result.stdout) & set("\x8e\x9b\u202e")
+    assert "é" in result.stdout
+    assert json.loads(result.stdout)["path"] == path
+
+
 def test_memory_is_that_of_the_weights_and_the_buffers(run: Run, bare_model: Path):
     config = open_checkpoint(bare_model).config
     memory = facts(run, bare_model, "--batch-size", 3, "--length", 100)["memory"]

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from checkpoints import OF_FAMILY
 from unmask import lab
 from unmask.analysis.guards import run_guards
-from unmask.analysis.table import own_table
+from unmask.analysis.stored import own_table
 from unmask.cli import app
 from unmask.store import Store
 from unmask.store.result import AccuracyResult
@@ -106,6 +106,11 @@ def test_plans_price_caches_by_the_steps_of_the_rule(swept: tuple[Path, Store, s
     outlook = json.loads(swept[2].splitlines()[-1])["outlook"]
     assert outlook["unpriced"] == []
     assert outlook["steps_known_by"] == ["the unmasking rule"]
+    idle = {(part["fate"], *part["configurations"]) for part in outlook["idle"]}
+    assert idle == {
+        ("Cannot act", "prefix_trim"),
+        ("Nothing new", "prefix", "dual", "dual_fresh"),
+    }
     saved = {name: ceiling["flops_saved"] for name, ceiling in outlook["ceilings"].items()}
     assert saved["none"] == saved["dual_fresh"] == 0
     assert 0.5 < saved["prefix"] < saved["dual"] < saved["prefix_trim"] < 1
@@ -129,11 +134,14 @@ def test_ledgers_count_by_kind(swept: tuple[Path, Store, str]) -> None:
     assert found["prefix_trim"].effect["generation"].reuse_fraction
 
 
-def test_estimates_say_their_error_and_that_no_policy_acts(swept: tuple[Path, Store, str]) -> None:
+def test_estimates_say_their_error_and_are_made_once(swept: tuple[Path, Store, str]) -> None:
+    """They take no cache and leave a policy nothing to do, so one run stands for all configurations."""
     found = results(swept, "unmask_choice")
+    assert set(found) == {"none", "prefix", "dual", "dual_fresh", "prefix_trim"}
     assert {result.likelihood_stderr is not None for result in found.values()} == {True}
-    assert "one step a draw" in (found["prefix_trim"].effect["scoring"].inactive or "")
-    assert len({result.answers.sha256 for result in found.values()}) == 1, "estimates take no cache"
+    assert len({result.attempt for result in found.values()}) == 1
+    folders = {folder.name for folder in swept[1].runs_folder.glob("*unmask_choice*")}
+    assert len(folders) == 1
 
 
 def test_guards_do_not_mistake_another_cache(swept: tuple[Path, Store, str]) -> None:

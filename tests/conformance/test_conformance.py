@@ -234,6 +234,14 @@ def test_a_checkpoint_agrees_with_itself(own: Path):
     assert result.stdout.endswith("5 equal, 0 different (float32)\n")
 
 
+@pytest.mark.parametrize("name", ["llada_prefix_gqa", "dream_dual_entropy"])
+def test_a_canvas_checkpoint_agrees_with_itself(name: str, tmp_path: Path):
+    model = write_checkpoint(read(name)["checkpoint"], tmp_path / "model")
+    result = run("--model", model)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("5 equal, 0 different (float32)\n")
+
+
 def test_a_dtype_is_compared_on_the_steps_of_float32(own: Path):
     report = json.loads(run("--model", own, "--dtype", "bfloat16", "--json").stdout)
     assert 0.8 < report["agreed"] / report["positions"] <= 1

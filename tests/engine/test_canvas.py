@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_families import rules
 
 from canvas_oracle import CanvasBruteForce, CanvasSettings, likelihood
-from checkpoints import OF_FAMILY, VOCABULARY, Model, load_recipe, small_recipe
+from checkpoints import MASK, OF_FAMILY, VOCABULARY, Model, load_recipe, small_recipe
 from decoding_cases import prompts, requests
 from traces import Trace, trace
 from unmask.conformance.published import CANVAS_KINDS
@@ -225,6 +225,38 @@ def test_lots_differ_from_seed_to_seed() -> None:
         assert len(orders) > 1
 
 
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_every_family_can_do_without_end_tokens(family: Family) -> None:
+    """What blocks predict behind a commit or prefill included."""
+    prompts_ = [[seed] * 9 for seed in range(1, 5)]
+    settings = {"max_new_tokens": 24, "stop_tokens": ()}
+    plain = [answer.ids for answer in of(family, eos_token_id=40).engine.generate(prompts_, settings)]
+    end = plain[0][0]
+    engine = of(family, eos_token_id=end).engine
+    found = [answer.ids for answer in engine.generate(prompts_, settings | {"end_of_text": "never"})]
+    assert all(end not in ids and len(ids) == 24 for ids in found)
+    assert found != plain
+
+
+@pytest.mark.parametrize("family", CANVASES, ids=lambda family: family.name)
+@pytest.mark.parametrize("rule", [{"kind": "top_n", "steps": 5}, {"kind": "share", "steps": 5}], ids=str)
+def test_steps_and_sub_blocks_need_not_divide(family: Family, rule: dict[str, Any]) -> None:
+    """Sub-blocks of 8, 8 and 5 positions, in five steps each; the published code refuses such settings."""
+    for cache in family.caches:
+        settings = {
+            "max_new_tokens": 21,
+            "sub_block_size": 8,
+            "cache": cache,
+            "rule": rule,
+            "stop_tokens": (),
+        }
+        (answer,) = of(family).engine.generate([[1, 2, 3]], settings)
+        assert len(answer.ids) == 21
+        # The step that opens a sub-block for Dream's caches writes one position, whatever its share is.
+        opening = 3 if family is DREAM and cache != "none" else 0
+        assert sum(answer.ledger.steps().values()) <= 15 + opening
+
+
 @pytest.mark.parametrize(
     ("family", "settings", "words"),
     [
@@ -239,6 +271,15 @@ def test_lots_differ_from_seed_to_seed() -> None:
             "cannot use the cache prefix; choose among dual, none",
         ),
         (FAMILIES["fast_dllm_v2"], {"guidance": 1.0}, "Guidance needs a prompt that can be hidden"),
+        (
+            FAMILIES["sdar"],
+            {"guidance": 1.0},
+            "models of the family sdar keep its keys, so leave guidance out",
+        ),
+        (FAMILIES["sdar"], {"refresh_every": 2}, "the cache is none; leave one out"),
+        (FAMILIES["autoregressive"], {"cache": "dual"}, "cannot use the cache dual; choose among none"),
+        (DREAM, {"cache": "both"}, "cache"),
+        (DREAM, {"refresh_every": 0, "cache": "dual"}, "refresh_every is 0"),
         (LLADA, {"block_cache": True}, "It is now called cache"),
     ],
 )
@@ -246,6 +287,7 @@ def test_what_a_family_cannot_do_is_refused(family: Family, settings: dict[str, 
     with pytest.raises(UnmaskError) as caught:
         of(family).engine.generate([[1, 2]], settings)
     assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_end_tokens_that_nobody_knows_cannot_be_held_back() -> None:
@@ -267,6 +309,35 @@ def test_an_estimate_is_that_of_the_oracle_on_the_same_draws(family: Family, gui
         patterns, shares = [draw.masked for draw in own], [draw.share for draw in own]
         expected = likelihood(model.oracle, row.prefix, row.target, patterns, shares, guidance)
         assert given_.logprob == pytest.approx(expected, abs=1e-3)
+
+
+def chained(model: Model, prefix: list[int], target: list[int], size: int, by_confidence: bool) -> float:
+    """The oracle's log likelihood: one forward of the canvas a token, without a cache."""
+    oracle, tokens, total = model.oracle, [*prefix, *[MASK] * len(target)], 0.0
+    for first in range(0, len(target), size):
+        left = list(range(first, min(first + size, len(target))))
+        while left:
+            sources = [len(prefix) + place - oracle.shift for place in left]
+            logits = oracle.logits(tokens)[sources]
+            logits[:, MASK] = -math.inf
+            logprobs = logits.log_softmax(dim=-1)
+            best = int(logprobs.amax(dim=-1).argmax()) if by_confidence else 0
+            place = left.pop(best)
+            total += float(logprobs[best, target[place]])
+            tokens[len(prefix) + place] = target[place]
+    return total
+
+
+@pytest.mark.parametrize("family", CANVASES, ids=lambda family: family.name)
+@pytest.mark.parametrize("order", ["confidence", "left_to_right"])
+def test_a_chain_is_that_of_the_oracle(family: Family, order: Any) -> None:
+    model = of(family)
+    rows = [ScoreRequest([1, 2, 3], [7, 8, 9, 10, 11]), ScoreRequest([5] * 9, [4, 4]), ScoreRequest([9], [8])]
+    for size in (2, 32):
+        found = model.engine.score(rows, "chain", order, {"sub_block_size": size})
+        for row, score in zip(rows, found.scores, strict=True):
+            expected = chained(model, list(row.prefix), list(row.target), size, order == "confidence")
+            assert score.logprob == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("family", CANVASES, ids=lambda family: family.name)

@@ -1,9 +1,11 @@
 """When memory runs out the batch is halved, that is told and recorded, and the answers stay the same."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from checkpoints import engine_of, small_model
+from checkpoints import OF_FAMILY, engine_of, small_model
 from unmask.engine.engine import Engine
 from unmask.engine.forward import Workspace
 from unmask.engine.prompt import Request
@@ -93,6 +95,19 @@ def test_answers_given_before_are_kept_and_the_others_decoded_again() -> None:
     assert [answer.ids for answer in found] == [answer.ids for answer in expected]
     assert [answer.ledger for answer in found] == [answer.ledger for answer in expected]
     assert {answer.batch_size for answer in found} == {4, 2}
+
+
+@pytest.mark.parametrize("settings", [{"cache": "prefix", "sub_block_size": 8}, {"guidance": 0.5}], ids=str)
+def test_canvases_fit_in_smaller_batches(settings: dict[str, Any]) -> None:
+    """With guidance a request fills two slots, so two slots hold one request."""
+    plain = small_model(**OF_FAMILY["llada"]).engine
+    rows = [Request([row + 1] * (3 + 7 * row), 12 + row) for row in range(4)]
+    expected = plain.generate(rows, FREE | settings)
+    with pytest.warns(UserWarning, match="halved"):
+        found = engine_of(Narrow, plain).generate(rows, FREE | settings)
+    assert [answer.ids for answer in found] == [answer.ids for answer in expected]
+    assert [answer.ledger for answer in found] == [answer.ledger for answer in expected]
+    assert {answer.batch_size for answer in found} == {1 if "guidance" in settings else 2}
 
 
 @pytest.mark.filterwarnings("ignore:Memory ran out")

@@ -491,3 +491,8 @@ def test_without_bubblewrap_programs_are_refused_in_one_sentence(
 
 def test_where_bubblewrap_works_leave_to_do_without_changes_nothing() -> None:
     assert choose_sandbox() == choose_sandbox(allow_unsafe=True) == "bubblewrap"
+
+
+def test_the_sandbox_can_be_read_in_one_sitting() -> None:
+    code = Path(sandbox.__file__).parent
+    assert sum(len((code / name).read_text().splitlines()) for name in ("sandbox.py", "code_eval.py")) <= 330

@@ -1,6 +1,6 @@
 """`make fuzz`: generated bad inputs, one after the other; counts as JSON at the end, a line to repeat each failure.
 
-python tests/fuzz/fuzz.py                                    everything, about an hour on a quiet core
+python tests/fuzz/fuzz.py                                    everything, some ten minutes on a quiet core
 python tests/fuzz/fuzz.py --scale 0.01 --only stores files
 python tests/fuzz/fuzz.py --seed 16 --only stores --case 731 one case again
 

@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from unmask.errors import UnmaskError
-from unmask.model.hub import find_checkpoint
+from unmask.model.hub import find_checkpoint, needs_download
 
 
 def test_a_local_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +50,14 @@ def test_a_hub_that_cannot_be_reached(error: Exception, monkeypatch: pytest.Monk
         UnmaskError, match=r"^org/no-such-name is no local folder.*hub cannot be reached.*\.$"
     ):
         find_checkpoint("org/no-such-name")
+
+
+def test_weights_that_were_fetched_need_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_up(repository: str, file: str, **_: Any) -> str | None:
+        return str(tmp_path) if (repository, file) == ("org/here", "model.safetensors.index.json") else None
+
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", looked_up)
+    assert not needs_download("org/here")
+    assert needs_download("org/elsewhere")
+    assert not needs_download(tmp_path)
+    assert not needs_download("embedded")

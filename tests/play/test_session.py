@@ -80,10 +80,11 @@ def test_decodings_at_once_are_those_alone(session: Session) -> None:
     [
         ({"policy": "trim:keep=2"}, "B.policy", "keep is 2.0; it must lie in [0, 1]"),
         ({"policy": "layer_reuse:k=2,layers=99"}, "B.policy", "this model has layers 0 to 11"),
-        ({"threshold": "high"}, "B.threshold", "Expected `float"),
+        ({"threshold": "high"}, "B.threshold", "threshold is 'high'; it must be a number."),
         ({"threshold": "0.5", "rule": "factor"}, "B.rule", "leave one out"),
         ({"cache": "prefix"}, "B.cache", "cannot use the cache prefix"),
         ({"model": "/no/such/folder"}, "B.model", "no such folder"),
+        ({"model": "nobody/nothing"}, "B.model", "`unmask play --model nobody/nothing` fetches it"),
         ({"sub_block_size": "5"}, "B.sub_block_size", "choose a sub-block that divides the block"),
     ],
 )

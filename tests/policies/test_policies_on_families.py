@@ -33,12 +33,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "guidance": 0.7,
     },
     "dream": {"sub_block_size": None, "cache": "none", "block_size": None},
+    "dream with a prefix cache": {"sub_block_size": 8, "cache": "prefix", "block_size": None},
     "dream with a dual cache": {"sub_block_size": 8, "cache": "dual", "block_size": None},
 }
 """Decode settings over those of policy_cases; None leaves the family's."""
 ACTING: list[dict[str, Any]] = [
     *(reuse(unit=unit, k=2, on=BOTH) for unit in UNITS),
     reuse(k=3, layers="last", on=["block"]),
+    reuse(k=2, on=[*BOTH, "tail"]),
     trim(inside=True),
     trim(inside=True, keep=0.4, probe_layer=1),
     trim(inside=True, keep=0.2, every=3),
@@ -146,6 +148,17 @@ def test_every_policy_acts(family: str, spec: dict[str, Any]) -> None:
     assert sum(saved) / len(saved) > 0.02
 
 
+@pytest.mark.parametrize("family", SETTINGS)
+def test_tail_steps_are_reused_where_there_are_any(family: str) -> None:
+    found = decoded(family, reuse(k=2, on=["tail"]))
+    kept = [each.generation.ledger.reuse_fraction() for each in found]
+    if SETTINGS[family].get("cache") == "prefix":
+        assert min(kept) > 0
+    else:
+        assert max(kept) == 0
+        assert [seen(each) for each in found] == [seen(plain) for plain in baseline(family)]
+
+
 def test_trim_can_leave_out_nothing_in_a_block_that_competes_whole_unless_it_may_look_inside() -> None:
     for found, plain in zip(decoded("sdar", trim()), baseline("sdar"), strict=True):
         assert found.generation.ids == plain.generation.ids
@@ -158,15 +171,27 @@ TOYS: dict[str, dict[str, Any]] = {
     "sdar": {"block_size": 8},
     "llada": {"sub_block_size": 2, "cache": "none"},
     "llada with a prefix cache": {"sub_block_size": 2, "cache": "prefix"},
+    "llada with a dual cache": {"sub_block_size": 2, "cache": "dual"},
     "llada with guidance": {"sub_block_size": 2, "cache": "dual", "refresh_every": 2, "guidance": 0.5},
     "dream": {"cache": "none"},
+    "dream with guidance": {"cache": "none", "guidance": 0.5},
     "dream with a prefix cache": {"sub_block_size": 3, "cache": "prefix"},
     "dream with a dual cache": {"sub_block_size": 3, "cache": "dual"},
 }
 
 
+TOY_POLICIES = [
+    None,
+    reuse(on=[*BOTH, "tail"]),
+    reuse(unit="output", on=[*BOTH, "tail"]),
+    trim(inside=True),
+    adaptive(max_drift=10),
+    combine(trim(inside=True), reuse(k=3, on=[*BOTH, "tail"])),
+]
+
+
 @pytest.mark.parametrize("family", TOYS)
-@pytest.mark.parametrize("spec", [None, reuse(on=[*BOTH, "tail"]), trim(inside=True)], ids=str)
+@pytest.mark.parametrize("spec", TOY_POLICIES, ids=str)
 def test_scores_by_chain_sum_to_one_over_all_targets(family: str, spec: dict[str, Any] | None) -> None:
     changes = OF_FAMILY[family.partition(" ")[0]] | {"embedding_size": 5}
     small = small_model(0, vocab_size=5, mask_token_id=4, eos_token_id=2, **changes)

@@ -37,7 +37,8 @@ def tag(spec: type[PolicySpec]) -> str:
 
 
 def table(kind: str) -> dict[str, str]:
-    return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section(kind), flags=re.MULTILINE))
+    settings = section(kind).partition("\n### ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", settings, flags=re.MULTILINE))
 
 
 @pytest.mark.parametrize("spec", MAKERS, ids=tag)

@@ -23,6 +23,7 @@ from unmask.store.export import Labelled, to_csv
 from unmask.store.files import exclusive, open_to_append
 from unmask.store.foreign import imports
 from unmask.store.index import listing, records
+from unmask.store.redaction import redacted
 from unmask.store.run_folder import WorkerSettings
 
 WORDS = "one \x1b[31mred\x1b[0m, a title \x1b]0;mine\x07, \x9b2J, \x08\u202e and \N{NO-BREAK SPACE}a space\n"
@@ -209,3 +210,9 @@ def test_a_log_that_is_no_text_is_shown(store: Store) -> None:
     run = store.run(identity())
     run.new_attempt().log.write_bytes(b"\xff\x00\n")
     assert shown(store, "logs", run.id) == "\N{REPLACEMENT CHARACTER}" * 2 + "\n"
+
+
+def test_a_long_word_is_looked_through_once() -> None:
+    word = "credential" * 100_000
+    assert redacted(word) == word
+    assert redacted(f"{word}=abc-123") == f"{word}=(hidden)"

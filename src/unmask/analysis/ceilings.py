@@ -46,6 +46,7 @@ GPU = "rtx6000"
 GIVEN = "tokens are given there, so settings that choose tokens, such as the threshold, change nothing"
 LONGEST_PROMPT = 4096
 """Tokens of a prompt, where a criterion is to be called out of reach whatever the prompts are."""
+ONE_FORWARD = "scores take forwards without a cache there, and tokens are given, so neither matters"
 MOST = 0.999
 """Share of the work that can be skipped at most, so that a bound stays finite."""
 
@@ -267,13 +268,15 @@ def _layers(recipe: Recipe, configuration: ConfigurationSpec, lock: Lock) -> int
 def _idle(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[Idle]:
     """Runs that can be told beforehand to bring nothing new, by task."""
     awake = [each.name for each in configurations if not policy_spec(each.policy).dead]
-    copies = copies_in_scores(recipe, configurations, lock)
     idle = []
     for task in recipe.tasks:
         if awake and (reason := why_idle(task.name, task.estimator, lock)):
             idle.append(Idle(task.name, awake, "Cannot act", reason))
-        if copies and tokens_are_given(task.name, lock):
-            idle.append(Idle(task.name, copies, "Nothing new", GIVEN))
+        if not tokens_are_given(task.name, lock):
+            continue
+        if copies := copies_in_scores(recipe, configurations, lock, task.estimator):
+            no_steps = FAMILIES[lock.family].canvas and task.estimator != "chain"
+            idle.append(Idle(task.name, copies, "Nothing new", ONE_FORWARD if no_steps else GIVEN))
     return idle
 
 

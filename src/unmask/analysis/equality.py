@@ -17,14 +17,23 @@ from unmask.evaluation.catalogue import members_of
 from unmask.policies.ceiling import canonical
 from unmask.policies.registry import policy_spec
 from unmask.spec.decode import ResolvedSpec
-from unmask.spec.family import FAMILIES
+from unmask.spec.family import FAMILIES, EstimatorName, Family
 from unmask.spec.lock import Lock
 from unmask.spec.policy import BASELINE
 from unmask.spec.recipe import ConfigurationSpec, Recipe
 from unmask.spec.sweep import PlannedRun, locked_for
 
-SCORED_BY = ("sub_block_size", "block_size", "cache", "block_cache", "refresh_every", "guidance", "draws")
-"""Decode settings that scores depend on, `block_cache` by the name that `cache` had in version 0.1."""
+SCORED_BY = (
+    "sub_block_size",
+    "block_size",
+    "cache",
+    "block_cache",
+    "refresh_every",
+    "guidance",
+    "draws",
+    "seed",
+)
+"""Decode settings that scores may depend on, `block_cache` by the name that `cache` had in version 0.1."""
 
 
 def equal_groups(runs: Iterable[PlannedRun], recipe: Recipe, lock: Lock) -> list[list[PlannedRun]]:
@@ -54,7 +63,7 @@ def meaning(identity: Mapping[str, Any], lock: Lock) -> Hashable:
     if why_idle(task["name"], task["estimator"], lock):
         policy = BASELINE
     if tokens_are_given(task["name"], lock):
-        settings = (*SCORED_BY, "seed") if task["estimator"] == "monte_carlo" else SCORED_BY
+        settings = _scored_by(task["estimator"], FAMILIES[lock.family])
         parts["decode"] = {name: parts["decode"].get(name) for name in settings}
         del parts["generation"]
     return msgspec.json.encode(parts, order="deterministic"), policy
@@ -81,18 +90,29 @@ def equal_everywhere(
     return list(groups.values())
 
 
-def copies_in_scores(recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock) -> list[str]:
+def copies_in_scores(
+    recipe: Recipe, configurations: Sequence[ConfigurationSpec], lock: Lock, estimator: EstimatorName
+) -> list[str]:
     """Configurations that score as an earlier one does, or the control, whose decode settings are others."""
     first: dict[Hashable, tuple[str, ResolvedSpec]] = {}
     copies = []
     for each in sorted(configurations, key=lambda candidate: candidate.name != recipe.control):
         locked = locked_for(recipe, each, lock)
         decoded = recipe.model_of(each).name, locked.decoded(recipe.decode_of(each))
-        settings = tuple(getattr(decoded[1], name, None) for name in SCORED_BY)
+        names = _scored_by(estimator, FAMILIES[locked.family])
+        settings = tuple(getattr(decoded[1], name, None) for name in names)
         policy = canonical(policy_spec(each.policy), ModelShape.of(locked.shape).layers)
         if first.setdefault((decoded[0], settings, policy), decoded) != decoded:
             copies.append(each.name)
     return copies
+
+
+def _scored_by(estimator: EstimatorName, family: Family) -> tuple[str, ...]:
+    """Decode settings that the scores of an estimator depend on; on a canvas only a chain takes more than a step."""
+    if estimator == "monte_carlo":
+        return ("guidance", "draws", "seed")
+    of_chains = tuple(name for name in SCORED_BY if name not in ("draws", "seed"))
+    return ("guidance",) if family.canvas and estimator != "chain" else of_chains
 
 
 def why_idle(task: str, estimator: str, lock: Lock) -> str | None:

@@ -31,6 +31,7 @@ from unmask.model.checkpoint import Checkpoint, open_checkpoint
 from unmask.model.config import read_config
 from unmask.model.hub import find_checkpoint
 from unmask.policies.text import read_policy
+from unmask.reading import printable_json
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.family import EstimatorName
 from unmask.spec.sweep import generation_arguments
@@ -134,7 +135,7 @@ def evaluate(**values: Any) -> None:
     if arguments.output:
         _write_results(arguments.output, outcome)
     if arguments.as_json:
-        click.echo(json.dumps(outcome.document, ensure_ascii=False))
+        click.echo(printable_json(outcome.document))
     else:
         _show(outcome.document)
 

@@ -24,7 +24,7 @@ from unmask.cli.prompts import NumberedRequest, encoded, holds_text, prompt_opti
 from unmask.cli.screen import Screen, load_with_bar
 from unmask.engine.policy import NO_STEPS
 from unmask.policies.text import read_policy
-from unmask.reading import printable
+from unmask.reading import printable, printable_json
 from unmask.spec import AnyPolicySpec, DecodeSpec
 from unmask.spec.decode import ResolvedSpec
 from unmask.store.files import write_atomically
@@ -132,7 +132,7 @@ def _show(
             "tokens_per_second": decoded.tokens_per_second,
             "steps": decoded.steps(),
         }
-        click.echo(json.dumps(document, ensure_ascii=False))
+        click.echo(printable_json(document))
         return
     if not output:
         click.echo(_as_lines(answers) if lines else _texts(decoded), nl=not lines)

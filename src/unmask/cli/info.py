@@ -1,6 +1,5 @@
 """`unmask info`: prints what model/info.py knows of a checkpoint. Needs no torch."""
 
-import json
 from typing import Any
 
 import click
@@ -8,7 +7,7 @@ import click
 from unmask.errors import UnmaskError
 from unmask.model.hub import find_checkpoint, in_cache, is_hub_id
 from unmask.model.info import describe, describe_published
-from unmask.reading import printable
+from unmask.reading import printable, printable_json
 from unmask.spec.published import published
 
 GIB = 1 << 30
@@ -53,7 +52,7 @@ def info(ctx: click.Context, path: str, batch_size: int, length: int | None, as_
         if not as_json:
             raise
         facts = {"path": path, "usable": False, "reason": str(error)}
-    click.echo(json.dumps(facts, ensure_ascii=False, indent=1) if as_json else printable(_as_text(facts)))
+    click.echo(printable_json(facts, indent=1) if as_json else printable(_as_text(facts)))
     ctx.exit(0 if facts["usable"] else 2)
 
 

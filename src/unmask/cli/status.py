@@ -20,6 +20,7 @@ from unmask.cli.options import store_option
 from unmask.cli.screen import STYLES, console, results_table, status_text
 from unmask.lab.outcomes import levels_of
 from unmask.lab.runs import ExperimentStatus, open_store
+from unmask.reading import printable_json
 from unmask.spec.sweep import task_label
 from unmask.store.experiments import experiment_names
 
@@ -46,7 +47,7 @@ def results(experiments: tuple[str, ...], store: Path | None, as_json: bool) -> 
     names = experiments or tuple(experiment_names(place))
     tables = {name: lab.results(name, store=place) for name in names}
     if as_json:
-        click.echo(json.dumps(tables, ensure_ascii=False))
+        click.echo(printable_json(tables))
         return
     screen = console()
     if not tables:

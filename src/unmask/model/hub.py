@@ -15,6 +15,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SMALL = ["*.json", "*.jinja", "*.txt"]
 WANTED = [*SMALL, "*.safetensors"]
+WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json")
 
 
 def find_checkpoint(name: str | Path, revision: str | None = None, weights: bool = True) -> Path:
@@ -55,6 +56,16 @@ def in_cache(repository: str, revision: str | None = None) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     return isinstance(try_to_load_from_cache(repository, CONFIG_FILE, revision=revision), str)
+
+
+def needs_download(name: str | Path, revision: str | None = None) -> bool:
+    """Whether a checkpoint is one of the hub whose weights have not been fetched."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if not is_hub_id(name):
+        return False
+    files = (try_to_load_from_cache(str(name), file, revision=revision) for file in WEIGHT_FILES)
+    return not any(isinstance(file, str) for file in files)
 
 
 def is_hub_id(name: str | Path) -> bool:

@@ -18,7 +18,7 @@ from unmask.engine.prompt import Request
 from unmask.errors import UnmaskError
 from unmask.evaluation.recordings import step_as_data, text_of_one, texts_of
 from unmask.model.checkpoint import Checkpoint, open_checkpoint
-from unmask.model.hub import find_checkpoint
+from unmask.model.hub import find_checkpoint, needs_download
 from unmask.model.token_files import mask_token_of
 from unmask.play.settings import SIDES, FieldsRefused, Question, Setting, checked
 
@@ -67,6 +67,10 @@ class Session:
         name = name or ours.model
         if name not in self._opened:
             mine = name == ours.model
+            if not mine and needs_download(name):
+                raise UnmaskError(
+                    f"{name} is neither a folder nor on this machine yet; `unmask play --model {name}` fetches it."
+                )
             checkpoint = open_checkpoint(find_checkpoint(name, ours.revision if mine else None))
             wanted = ours.mask_token_id if mine else None
             self._opened[name] = checkpoint, mask_token_of(checkpoint.config, checkpoint.folder, wanted)

@@ -5,7 +5,7 @@ loads no weights.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -17,6 +17,7 @@ from unmask.model.checkpoint import Checkpoint
 from unmask.policies.registry import make_policy
 from unmask.policies.text import read_policy, read_rule
 from unmask.spec import AnyPolicySpec, DecodeSpec, build
+from unmask.spec.build import shown
 from unmask.spec.decode import ResolvedSpec
 from unmask.spec.family import CacheName, EndOfText
 from unmask.spec.recipe import EMBEDDED
@@ -168,13 +169,17 @@ def _noting(sentences: dict[str, str], field: str) -> Iterator[None]:
 
 
 def value_of(name: str, text: str) -> Any:
-    """A number where the setting is one; what does not fit stays text, which the spec refuses."""
+    """The value of a decode setting, made of text; a word that it does not know stays text, which the spec refuses."""
     if name == "rule":
         return msgspec.to_builtins(read_rule(text))
     (kind,) = (field.type for field in msgspec.structs.fields(DecodeSpec) if field.name == name)
-    with suppress(msgspec.ValidationError):
+    try:
         return msgspec.convert(text, kind, strict=False)
-    return text
+    except msgspec.ValidationError:
+        for number, words in ((int, "whole number"), (float, "number")):
+            if number in (kind, *get_args(kind)):
+                raise UnmaskError(f"{name} is {shown(text)}; it must be a {words}.") from None
+        return text
 
 
 def _ids(question: Question, checkpoint: Checkpoint, mask_token: int | None) -> list[int]:

@@ -29,7 +29,7 @@ SECRET_NAME = re.compile(rf"(?i)^[\w.\-]*(?:{_ENDS})$|credential")
 NOT_SECRET = re.compile(rf"(?i)(?:^|[_\-])(?:{_OPEN})[_\-]token$|token[_\-]id")
 # In a text a small `key` is an ordinary word, as in `sorted(rows, key=size)`: it needs a word before it.
 _IN_TEXT = (
-    r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)|[A-Za-z0-9_\-]*(?i:credential)[A-Za-z0-9_\-]*"
+    r"[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)|(?>[A-Za-z0-9_\-]*(?i:credential)[A-Za-z0-9_\-]*)"
     rf"|[A-Za-z0-9_\-]*(?i:token|secret|password|passwd)|[A-Za-z0-9_\-]*(?i:{_QUALIFIED})[_\-]?(?i:key)"
 )
 NAMED = re.compile(

@@ -84,13 +84,12 @@
   function finish(race, sentence) {
     race.ended = true;
     busy(false, sentence);
-    byId("save").disabled = !race.order.length;
     player.redraw();
   }
 
   function busy(is, sentence) {
     byId("stop").disabled = !is;
-    if (is) byId("save").disabled = true;
+    byId("save").disabled = is || !player.race.order.length;
     status.textContent = sentence;
   }
 
