@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "src").rglob("*.py")}
-MOST_FILES, LONGEST_FILE, LONGEST_FUNCTION = 227, 450, 60
+MOST_FILES, LONGEST_FILE, LONGEST_FUNCTION = 231, 450, 60
 VAGUE, LONG_ENOUGH_TO_NAME = {"told", "found", "one", "asked"}, 10
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -20,6 +20,7 @@ from unmask.engine.engine import Engine
 from unmask.engine.events import StepEvent
 from unmask.engine.probe import probe
 from unmask.engine.step_plan import Kind
+from unmask.evaluation.device_parts import PARTS, Place
 from unmask.model.checkpoint import open_checkpoint
 from unmask.model.geometry import Segment
 from unmask.model.synthetic import write_checkpoint
@@ -130,6 +131,17 @@ def test_a_forward_stays_within_its_budget(engines: Any, policy: Any) -> None:
         assert casts <= 1, (event.kind, casts)
         assert waited <= copies, (event.kind, waited)
         assert uploaded <= uploads, (event.kind, uploaded)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_gpu_check_measure_it(folder: Any, name: str) -> None:
+    found = PARTS[name](Place(str(folder), str(DEVICE), "float16"))
+    assert found["verdict"] in (
+        ("good", "skipped") if DEVICE.type == "pretended" else ("good", "bad", "skipped")
+    )
+    assert found["says"]
+    for kind in ("block", "sub", "commit") if name == "speed" else ():
+        assert found["kinds"][kind]["milliseconds"] > 0
 
 
 @on_the_pretended

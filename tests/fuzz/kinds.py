@@ -15,8 +15,8 @@ from unmask.cli.group import VERBS, app
 
 ENDLESS = {"watch", "open_it"}
 """Options that do not end, or open a window."""
-SERVES = {"play"}
-"""Verbs that do not end; what they take from outside is tested in tests/play."""
+SERVES = {"play", "gpu-check"}
+"""Verbs that do not end or take minutes; what they take from outside is tested in tests/play and test_gpu_check.py."""
 HEAVY = {
     "demo": 1,
     "eval": 1,

@@ -6,6 +6,7 @@
     unmask eval        benchmarks through lm-eval
     unmask prepare     fetch checkpoint and data once, and lock their hashes
     unmask doctor      what works here and what to install
+    unmask gpu-check   the first hour on a GPU: is it right, and how fast
     unmask ceiling     the most that policies can save
     unmask predict     speeds that a named card should reach
     unmask probe       record how layers move between steps

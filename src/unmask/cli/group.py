@@ -64,6 +64,7 @@ GROUPS = {
     },
     "Machine": {
         "doctor": Verb("doctor", "doctor", "Check versions, data, token, disk and GPU."),
+        "gpu-check": Verb("gpu_check", "check", "The first hour on a GPU: right, and how fast?"),
         "conformance": Verb("conformance", "conformance", "Compare this machine with recorded decodings."),
     },
 }

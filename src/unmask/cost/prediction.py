@@ -17,9 +17,9 @@ from unmask.cost.price import price_of
 from unmask.cost.shape import ModelShape
 from unmask.cost.work import Ledger, Work
 
-ATTENTION_OPERATIONS, MLP_OPERATIONS = 14, 8
+ATTENTION_OPERATIONS, MLP_OPERATIONS = 12, 8
 """What one layer's branches launch in half precision, casts and the addition to the stream included."""
-GATHERED_OPERATIONS = 4
+GATHERED_OPERATIONS = 2
 """What a layer's attention launches besides where requests share a forward."""
 FORWARD_OPERATIONS = 20
 """Embedding, head, predictions and the copies between the host and the card."""
