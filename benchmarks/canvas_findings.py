@@ -11,7 +11,7 @@ those that it has a place for.
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,14 +20,14 @@ from typing import Any
 from embedded import failure, read_rows
 from findings import TASK, Line, accuracy, loss_between, points, span
 from pages import markdown, put_into_page
-from unmask.analysis.table import experiment_table
+from unmask.analysis.stored import experiment_table
 from unmask.store import Store
 from unmask.store.attempt import read_samples
 
 RECIPE = "06_canvas_embedded"
 BASELINE = "t0.9_none"
 USUAL_SUB_BLOCK = 8
-FAILURES = ("t0.9_none", "t0.9_prefix", "t0.9_dual", "t0.5_dual", "t0.9_dual_s32")
+FAILURES = ("t0.9_none", "t0.9_dual", "t0.7_dual", "t0.9_dual_s16")
 Table = list[str]
 """Lines of Markdown."""
 
@@ -55,7 +55,7 @@ class Canvases:
         return (
             line
             for line in self.lines.values()
-            if line.policy["kind"] == "full" and line.entry.decode["sub_block_size"] == USUAL_SUB_BLOCK
+            if line.policy["kind"] == "full" and sub_block_size(line) == USUAL_SUB_BLOCK
         )
 
     def plain_like(self, line: Line, cache: str) -> Line:
@@ -112,15 +112,10 @@ def compared(before: Line, line: Line) -> tuple[str, str]:
 
 
 def caches(found: Canvases) -> Table:
-    """Every cache under every rule, beside no cache under the same rule."""
+    """Every cache under every rule that was tried without one, beside no cache under the same rule."""
+    uncached = [rule_name(line) for line in found.plain if cache_name(line) == "none"]
+    lines = [line for line in found.plain if rule_name(line) in uncached]
     headings = ("rule", "cache", "right, %", "loss, points", "lost, won", "tokens a forward")
-    rules = {rule_name(line) for line in found.plain if cache_name(line) == "none"}
-    lines = sorted(
-        (line for line in found.plain if rule_name(line) in rules),
-        key=lambda line: rule_name(line) != "threshold 0.9",
-    )
-    order = list(dict.fromkeys(map(rule_name, lines)))
-    lines.sort(key=lambda line: order.index(rule_name(line)))
     return markdown(
         (*headings, "forwards an answer", "work"),
         (
@@ -133,7 +128,7 @@ def caches(found: Canvases) -> Table:
                 steps(line),
                 f"{found.work(line):.3f}",
             ]
-            for line in lines
+            for line in sorted(lines, key=lambda line: (uncached.index(rule_name(line)), -line.flops))
         ),
     )
 
@@ -159,36 +154,40 @@ def policies(found: Canvases) -> Table:
     )
 
 
-def _under_dual(found: Canvases, lines: Iterable[Line], heading: str, setting: str) -> Table:
+def _under_dual(
+    found: Canvases, lines: Iterable[Line], heading: str, setting: Callable[[Line], object]
+) -> Table:
     usual = found.lines["t0.9_dual"]
     return markdown(
         (heading, "right, %", "loss, points", "lost, won", "tokens a forward", "forwards an answer", "work"),
         (
             [
-                f"{line.entry.decode[setting]:g}",
+                str(setting(line)),
                 accuracy(line),
                 *compared(usual, line),
                 tokens_a_forward(line),
                 steps(line),
                 f"{found.work(line):.3f}",
             ]
-            for line in sorted(lines, key=lambda line: float(line.entry.decode[setting]))
+            for line in lines
         ),
     )
 
 
-def thresholds(found: Canvases) -> Table:
-    """Thresholds under the dual cache."""
-    lines = [
-        line for line in found.plain if cache_name(line) == "dual" and line.entry.decode.get("rule") is None
-    ]
-    return _under_dual(found, lines, "threshold", "threshold")
+def rules(found: Canvases) -> Table:
+    """Unmasking rules under the dual cache."""
+    lines = (line for line in found.plain if cache_name(line) == "dual")
+    return _under_dual(found, sorted(lines, key=lambda line: line.flops), "rule", rule_name)
 
 
 def sub_blocks(found: Canvases) -> Table:
-    """Sub-blocks under the dual cache."""
+    """Sizes of sub-blocks under the dual cache."""
     lines = [line for name, line in found.lines.items() if name.startswith("t0.9_dual_s")]
-    return _under_dual(found, [found.lines["t0.9_dual"], *lines], "sub-block size", "sub_block_size")
+    return _under_dual(found, [found.lines["t0.9_dual"], *lines], "sub-block size", sub_block_size)
+
+
+def sub_block_size(line: Line) -> int:
+    return int(line.entry.decode["sub_block_size"])
 
 
 def failures(found: Canvases) -> Table:
@@ -210,7 +209,7 @@ def failures(found: Canvases) -> Table:
 TABLES = {
     "caches": caches,
     "canvas policies": policies,
-    "canvas thresholds": thresholds,
+    "canvas rules": rules,
     "canvas sub-blocks": sub_blocks,
     "canvas failures": failures,
 }

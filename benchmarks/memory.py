@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from random_checkpoint import DEFAULT_CACHE, SHAPES, random_checkpoint
+from random_checkpoint import CANVASES, DEFAULT_CACHE, SHAPES, random_checkpoint
 from timing import machine
 from unmask.model.hub import find_checkpoint
 from unmask.model.info import describe
@@ -56,7 +56,7 @@ def measure(folder: Path, batch: int, length: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = ["embedded", *sorted(set(SHAPES) - {"embedded"})]
+    names = ["embedded", *sorted({*SHAPES, *CANVASES} - {"embedded"})]
     parser.add_argument("--shapes", nargs="+", choices=names, default=["embedded", "0.5b"])
     parser.add_argument("--cases", type=int, default=len(CASES), help="how many of the batches and lengths")
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)

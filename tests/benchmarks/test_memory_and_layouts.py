@@ -17,8 +17,11 @@ def _keep_threads():
     torch.set_num_threads(threads)
 
 
-def test_the_peak_of_the_embedded_model_is_the_predicted_one(capsys: pytest.CaptureFixture[str]) -> None:
-    memory.main(["--shapes", "embedded", "--cases", "1"])
+@pytest.mark.parametrize("shape", ["embedded", "llada-tiny", "dream-tiny"])
+def test_the_peak_is_the_predicted_one(
+    shape: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory.main(["--shapes", shape, "--cases", "1", "--cache", str(tmp_path)])
     (row,) = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     assert row["peak"] > row["parts"]["weights"] + row["parts"]["kv"]
 

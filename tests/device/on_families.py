@@ -106,9 +106,9 @@ def test_traces_of_families_are_those_of_the_cpu(engines: Any, device: torch.dev
     assert (there.kind, there.unmasked) == (here.kind, here.unmasked)
 
 
-BUDGETS = {"sdar": 26, "autoregressive": 26}
+BUDGETS = {"sdar": 18, "autoregressive": 18}
 """Operations a layer of one forward, where it is not that of the others: these normalise queries and keys."""
-USUAL_BUDGET = 20
+USUAL_BUDGET = 14
 
 
 @pytest.mark.skipif("'device.pretended' not in sys.modules", reason="only a pretended device counts")
@@ -136,4 +136,5 @@ def test_forwards_of_every_family_stay_within_their_budget(
             live.append(watch.live_bytes())
             before = watch.counts()
     first = len(live) // 2
-    assert max(live[first:]) <= 1.01 * max(live[:first]), "buffers grow"
+    # A few frames more are kept in the second half, and logits are of more or fewer rows.
+    assert max(live[first:]) <= 1.05 * max(live[:first]), "buffers grow"

@@ -69,7 +69,7 @@ def test_a_status_loads_neither_torch_nor_numpy(tmp_path: Path) -> None:
 
 def test_a_plan_knows_what_is_to_do(recipe: Path, store: Store) -> None:
     plant(store, recipe, "k1_first")
-    plan = lab.plan(recipe, store=store.root)
+    plan = lab.plan(recipe, store=store.root, run_equal=True)
     assert [(run.planned.configuration, run.status) for run in plan.runs] == [
         ("k1_first", "done"),
         *((name, "missing") for name in ALL_RUNS[1:]),
@@ -78,7 +78,7 @@ def test_a_plan_knows_what_is_to_do(recipe: Path, store: Store) -> None:
     assert plan.outlook.equal == [["k1_first", "k1_last"], ["k2_first", "k2_last"]]
     assert plan.forecast is not None
     assert set(plan.forecast.seconds) == {run.id for run in plan.to_do if run.planned.kind == "accuracy"}
-    assert [run.label for run in lab.plan(recipe, store=store, force="k1_*").to_do] == [
+    assert [run.label for run in lab.plan(recipe, store=store, force="k1_*", run_equal=True).to_do] == [
         "unmask_arith_limit_4 k1_first",
         "unmask_arith_limit_4 k1_last",
     ]
@@ -118,7 +118,7 @@ def test_a_sweep_runs_and_tells_what_happens(recipe: Path, store: Store, workers
 def test_results_are_checked_compared_reported_and_exported(
     recipe: Path, store: Store, workers: None, tmp_path: Path
 ) -> None:
-    lab.run(recipe, store=store)
+    lab.run(recipe, store=store, run_equal=True)
     checked = lab.check("planted", store=store)
     assert (checked.experiments, checked.results) == (("planted",), 6)
     written = lab.report("planted", recordings=0, store=store)

@@ -16,6 +16,8 @@ from staying_jobs import staying_jobs, taken
 
 from unmask.store import RunFolder, Store
 from unmask.store.experiments import read_experiment
+from unmask.store.stopping import stopped
+from unmask.store.twins import twin_of
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -105,8 +107,9 @@ class Sweep:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
-    def submit(self, slow_seconds: float = 0.3) -> str:
-        (self.folder / "recipe.toml").write_text(RECIPE.replace("MINUTES", str(self.minutes)))
+    def submit(self, slow_seconds: float = 0.3, more: str = "") -> str:
+        text = RECIPE.replace("[resources]", f"{more}[resources]").replace("MINUTES", str(self.minutes))
+        (self.folder / "recipe.toml").write_text(text)
         policy = POLICY.replace("SECONDS", str(slow_seconds)).replace("FOLDER", str(self.folder))
         (self.folder / "slurm_policy.py").write_text(policy)
         said = self.command("run", str(self.folder / "recipe.toml"), "--on", "slurm")
@@ -220,3 +223,34 @@ def test_a_real_time_limit_in_a_job_that_takes_several_runs(sweep: Sweep) -> Non
     (sweep.folder / "slowly").unlink()
     sweep.wait_for_results()
     sweep.check()
+
+
+AGAIN = """\
+[[configurations]]
+name = "again"
+policy = { kind = "layer_reuse", k = 1 }
+"""
+
+
+@pytest.mark.slow
+def test_a_twin_has_a_job_of_its_own_and_ends_when_it_is_answered(sweep: Sweep) -> None:
+    """It lies in the folder of the run that stands for it, and goes on from its answers where its job was cancelled."""
+    (sweep.folder / "slowly").unlink()
+    sweep.submit(more=AGAIN)
+    (twin,) = sweep.of("full").twins()
+    wait_until(lambda: not sweep.queue(), "the empty queue", 300)
+    sweep.wait_for_results()
+    sweep.check()
+    shown = twin_of(sweep.of("full"))
+    assert shown is not None
+    assert (shown.configuration, shown.equal, shown.other) == ("again", 3, 0)
+    assert sweep.statuses() == dict.fromkeys((*NAMES, "again"), "done")
+    again = sweep.command("run", str(sweep.folder / "recipe.toml"), "--on", "slurm")
+    assert "submitted" not in again
+    (twin.attempts()[-1].folder / "stopped.json").unlink()
+    sweep.submit(more=AGAIN)
+    wait_until(lambda: [attempt for attempt in twin.attempts() if stopped(attempt)], "the twin", 180)
+    wait_until(lambda: not sweep.queue(), "the empty queue", 60)
+    assert len(twin.answers()) == len([key for each in twin.attempts() for key in each.answers()]) == 3
+    assert len(twin.attempts()) == 2
+    assert len(sweep.of("full").attempts()) == 1

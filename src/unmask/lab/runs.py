@@ -33,7 +33,7 @@ from unmask.store.process import lives
 from unmask.store.run_folder import RunFolder
 from unmask.store.state import Jobs, State, state_of, states
 from unmask.store.store import Store
-from unmask.store.twins import compared
+from unmask.store.twins import compared, name_of
 
 MISSING = State("missing")
 MOST_PARTS = 4
@@ -85,11 +85,12 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
     place = open_store(store)
     chosen = [experiment_of(place, name) for name in experiments or experiment_names(place)]
     results = listing(place)
-    standing = dict(states(place, submitted_jobs(place), known=results))
+    jobs = submitted_jobs(place)
+    standing = dict(states(place, jobs, known=results))
     return [
         ExperimentStatus(
             each.name,
-            tuple(_run_status(place, member, standing, results.records) for member in each.members),
+            tuple(_run_status(place, member, jobs, standing, results.records) for member in each.members),
             len({member.id for member in each.superseded}),
             (*_outdated(each, results.records), *_anew_of(place, each, standing, results.records)),
         )
@@ -98,21 +99,25 @@ def status(*experiments: str, store: StorePlace = None) -> list[ExperimentStatus
 
 
 def _run_status(
-    store: Store, member: Member, standing: Mapping[str, State], records: Mapping[str, IndexRecord]
+    store: Store,
+    member: Member,
+    jobs: Jobs,
+    standing: Mapping[str, State],
+    records: Mapping[str, IndexRecord],
 ) -> RunStatus:
     state, record = standing.get(member.folder, MISSING), records.get(member.folder)
-    note = f"the run of {member.instead.configuration}" if member.instead else _twins(store, member)
+    note = f"the run of {member.instead.configuration}" if member.instead else _twins(store, member, jobs)
     if record is None or record.retraction is not None:
         return RunStatus(member, state, note=note)
     return RunStatus(member, state, record.metric, record.value, note)
 
 
-def _twins(store: Store, member: Member) -> str | None:
+def _twins(store: Store, member: Member, jobs: Jobs) -> str | None:
     """Where the twins of a run stand."""
     run = RunFolder(store.runs_folder / member.folder)
     notes = []
     for twin in run.twins():
-        state, shown = state_of(twin), compared(run, twin)
+        state, shown = state_of(twin, jobs), compared(run, twin)
         answers = shown.equal + shown.other if shown else 0
         if shown and shown.other:
             note = f"{shown.other} of {answers} answers differ"
@@ -120,7 +125,7 @@ def _twins(store: Store, member: Member) -> str | None:
             note = f"{answers} answers, all equal"
         else:
             note = f"{state.status} ({state.reason})" if state.reason else state.status
-        notes.append(f"twin {twin.worker.configuration}: {note}")
+        notes.append(f"twin {name_of(twin)}: {note}")
     return "; ".join(notes) or None
 
 
@@ -245,7 +250,8 @@ def _runs_of(store: Store, name: str) -> list[RunFolder]:
     experiment = read_experiment(store, name) if name in experiment_names(store) else None
     if experiment is None:
         return [find_run(store, name)]
-    runs = [RunFolder(store.runs_folder / folder) for folder in {one.folder for one in experiment.members}]
+    folders = dict.fromkeys(member.folder for member in experiment.members)
+    runs = [RunFolder(store.runs_folder / folder) for folder in folders]
     return [*runs, *(twin for run in runs for twin in run.twins())]
 
 

@@ -102,7 +102,7 @@ def _earlier(
         locked = lock.with_weights(run.identity["weights"])
         try:
             same = locked is not None and meaning(folder.identity, locked) == meaning(run.identity, locked)
-        except (UnmaskError, KeyError):
+        except (UnmaskError, KeyError, TypeError, AttributeError, ValueError):
             same = False  # it is of another version, or damaged
         if same:
             known = (each for each in group if run_id(each.identity) == member.id)

@@ -32,6 +32,7 @@ from unmask.store.foreign import ForeignRecord, foreign_of
 from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
 from unmask.store.stopping import stopped
+from unmask.store.twins import name_of
 
 
 def gather(
@@ -184,7 +185,7 @@ def attempts_of(store: Store, experiment: Experiment) -> Iterator[AttemptSpan]:
     for member in _once(experiment):
         of = RunFolder(store.runs_folder / member.folder)
         for run in (of, *of.twins()):
-            label = member.configuration if run is of else f"{run.worker.configuration} (twin)"
+            label = member.configuration if run is of else f"{name_of(run)} (twin)"
             for attempt in run.attempts():
                 span = _span(member, run, attempt, run.result())
                 if span is not None:

@@ -71,7 +71,15 @@ def _remembered(folder: Path, other: Path, _stamps: Hashable) -> Twin | None:
     if not same:
         return None
     change = kinds[1].change_to(kinds[0]) if kinds[0] and kinds[1] else ""
-    return Twin(twin.worker.configuration, sum(same), len(same) - sum(same), change)
+    return Twin(name_of(twin), sum(same), len(same) - sum(same), change)
+
+
+def name_of(twin: RunFolder) -> str:
+    """The configuration that a twin answers as; the name of its folder where its settings are damaged."""
+    try:
+        return twin.worker.configuration or twin.name
+    except UnmaskError:
+        return twin.name
 
 
 def _kind(run: RunFolder) -> Computation | None:
