@@ -101,7 +101,9 @@ def ceiling(
         script = replace(script, unmasked=unmasked, leftmost=leftmost)
     baseline = None
     if against is not None:
-        other = script_of(config.decoded(DecodeSpec(sub_block_size=sub_block_size, cache=against)), config.family)
+        other = script_of(
+            config.decoded(DecodeSpec(sub_block_size=sub_block_size, cache=against)), config.family
+        )
         baseline = replace(script, sub_block_size=other.sub_block_size, cache=other.cache, refresh_every=None)
     specs = [read_policy(text) for text in policies]
     on = _device(device, flops, bandwidth)
