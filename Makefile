@@ -47,7 +47,7 @@ test-all: lint
 	$(BIN)/pytest -n 2 --dist worksteal --durations 10
 
 test-gpu: $(INSTALLED)
-	UNMASK_TEST_DEVICE=cuda $(BIN)/pytest tests/engine tests/policies tests/device/on_device.py
+	UNMASK_TEST_DEVICE=cuda $(BIN)/pytest tests/engine tests/policies tests/device/on_device.py tests/device/on_families.py
 
 fuzz: $(INSTALLED)
 	nice -n 10 $(BIN)/python tests/fuzz/fuzz.py

@@ -3,8 +3,8 @@
 Prompts of unequal length are decoded alone and in batches: by Unmask's engine, and by the sampler that is published for
 LLaDA (canvas_reference.py, which gives the published vectors), where shorter prompts of a batch are padded on the left,
 pads are seen and shift positions, and rows go on until all are done. Weights are random (the shape `tiny`), so the
-counts show that answers depend on company, not how much worse they become. Dream's published samplers with a cache
-take one prompt at a time; the engine's column counts them too.
+counts show that answers depend on company, not how much worse they become. Dream's published samplers are
+not compared: with a cache they take one prompt at a time.
 
     python benchmarks/padding.py                             # a minute where nothing else runs
     python benchmarks/padding.py --write docs/families.md    # the table between its markers there
@@ -98,7 +98,7 @@ def table(rows: Sequence[dict[str, Any]], batch: int) -> str:
         "|---|---|---|---:|---:|",
     ]
     for row in rows:
-        published = "one prompt at a time" if row["published"] is None else row["published"]
+        published = "-" if row["published"] is None else row["published"]
         lines.append(f"| {row['family']} | {row['cache']} | {row['rule']} | {published} | {row['unmask']} |")
     return "\n".join(lines)
 

@@ -153,6 +153,27 @@ def test_ceilings_are_those_of_the_family_of_a_checkpoint(run: Run, monkeypatch:
     )
 
 
+def test_ceilings_price_a_cache_against_another(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def saved(*caches: str) -> list[dict[str, Any]]:
+        words = ("full", "trim:inside=true", "--model", "GSAI-ML/LLaDA-8B-Instruct", "--json")
+        ceilings: list[dict[str, Any]] = json.loads(run("ceiling", *words, *caches).stdout)["ceilings"]
+        return ceilings
+
+    same, trimmed = saved("--cache", "dual")
+    assert same["dead"] == "it is the baseline"
+    assert same["flops_saved"] == 0
+    cached, both = saved("--cache", "dual", "--against", "none")
+    assert cached["dead"] is None
+    assert 0.5 < cached["flops_saved"] < both["flops_saved"]
+    assert both["flops_saved"] > trimmed["flops_saved"]
+    every_step, _ = saved("--cache", "dual", "--refresh-every", "1", "--against", "none")
+    assert every_step["flops_saved"] == 0
+    (prefix, _) = saved("--cache", "prefix", "--against", "dual")
+    assert prefix["flops_saved"] < 0, "the prefix cache feeds more than the dual one"
+
+
 def test_ceiling_refuses_half_a_device(run: Run, bare_model: Path):
     assert "both" in error_line(run("ceiling", "trim", "--model", bare_model, "--flops", "1e12"))
 

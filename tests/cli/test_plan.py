@@ -77,6 +77,14 @@ def test_a_published_checkpoint_is_planned_without_lock_or_network(
     assert not store.root.exists()
 
 
+def test_the_published_grid_becomes_three_runs_and_three_twins(run: Run, unlocked: Path) -> None:
+    grid = [word for subset in ("first", "middle", "last") for word in ("--config", f"k?_{subset}")]
+    told = planned(run, unlocked, "--task", "gsm8k", *grid)
+    assert told["if_all_ran"] == {"runs": 9, "twins": 0, "rows": 9 * 1319}
+    assert told["as_planned"] == {"runs": 3, "twins": 3, "rows": 3 * 1319 + 3 * 20}
+    assert "3 runs and 3 twins." in said(run, unlocked, "--task", "gsm8k", *grid)
+
+
 def test_what_is_not_locked_has_no_ids_and_is_not_run(run: Run, unlocked: Path, store: Store) -> None:
     dry = run("run", unlocked, "--dry-run", "--task", "gsm8k", "--config", "k1_first")
     assert dry.exit_code == 0

@@ -33,9 +33,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         for cache in ("none", "prefix", "dual")
     },
     "llada with guidance": {"sub_block_size": 8, "cache": "dual", "refresh_every": 3, "guidance": 0.7},
+    "llada with end tokens held back": {"sub_block_size": 8, "end_of_text": "last"},
+    "llada without end tokens": {"sub_block_size": 8, "end_of_text": "never"},
     "dream drawn": {"sub_block_size": 8, "cache": "dual", "temperature": 0.5, "top_p": 0.9, "top_k": 20},
 }
-DENOISING = [name for name in SETTINGS if name != "autoregressive" and "drawn" not in name]
+DENOISING = [
+    name for name in SETTINGS if name != "autoregressive" and "drawn" not in name and "end tokens" not in name
+]
 POLICIES = [
     *(reuse(unit=unit, k=2, on=BOTH) for unit in ("residual", "attention")),
     trim(inside=True, keep=0.4, probe_layer=1),
@@ -102,9 +106,9 @@ def test_traces_of_families_are_those_of_the_cpu(engines: Any, device: torch.dev
     assert (there.kind, there.unmasked) == (here.kind, here.unmasked)
 
 
-BUDGETS = {"sdar": 26, "autoregressive": 26}
+BUDGETS = {"sdar": 18, "autoregressive": 18}
 """Operations a layer of one forward, where it is not that of the others: these normalise queries and keys."""
-USUAL_BUDGET = 20
+USUAL_BUDGET = 14
 
 
 @pytest.mark.skipif("'device.pretended' not in sys.modules", reason="only a pretended device counts")
@@ -122,7 +126,9 @@ def test_forwards_of_every_family_stay_within_their_budget(
                 launches, casts, uploads, waits = (
                     now - then for now, then in zip(watch.counts(), before, strict=True)
                 )
-                most = BUDGETS.get(name, USUAL_BUDGET) * LAYERS + (60 if "drawn" in name else 30)
+                most = BUDGETS.get(name, USUAL_BUDGET) * LAYERS + (
+                    60 if "drawn" in name or "held" in name else 30
+                )
                 assert launches <= most * guided, (event.kind, launches)
                 assert casts <= (2 if "drawn" in name else 1), casts
                 assert uploads <= 3, (event.kind, uploads)
@@ -130,4 +136,5 @@ def test_forwards_of_every_family_stay_within_their_budget(
             live.append(watch.live_bytes())
             before = watch.counts()
     first = len(live) // 2
-    assert max(live[first:]) <= 1.01 * max(live[:first]), "buffers grow"
+    # A few frames more are kept in the second half, and logits are of more or fewer rows.
+    assert max(live[first:]) <= 1.05 * max(live[:first]), "buffers grow"

@@ -107,7 +107,7 @@ def test_logits_are_within_the_rounding_that_comparisons_allow(shape: dict[str, 
     segments = [Segment(0, range(start, start + 32), start + 32) for start in (0, 32, 64)]
     with torch.inference_mode():
         hidden = model.engine.workspace(1, 96, 32).forward(tokens, segments).hidden_TD
-        found = model.engine.transformer.logits(hidden)
+        found = model.engine.transformer.logits(hidden).cpu()
     expected = model.oracle.logits(tokens, 32)
     assert (found - expected).abs().max() < LOGIT_ROUNDING / 3
     assert (found.softmax(-1) - expected.softmax(-1)).abs().max() < CONFIDENCE_ROUNDING

@@ -66,7 +66,7 @@ NOT_READ = {"slurm", "reports", "results.md", "report.html"}
 
 
 def test_every_file_of_a_store_is_made_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (DRIVER.parents[2] / "docs" / "experiments.md").read_text().partition("## The store")[2]
+    page = (DRIVER.parents[2] / "docs" / "store.md").read_text()
     tree = page.split("```")[1].splitlines()[2:]
     columns = [line.strip().partition("  ")[0] for line in tree]
     named = {word for column in columns for word in re.split("/|, ", column) if word and "<" not in word}

@@ -155,7 +155,7 @@ WORDS = {
     "kind": (('"layer_reuse"', '"layer_skip"'), "Kinds: adaptive, combine, custom, full, layer_reuse, trim."),
     "gained": (
         ('candidates = ["k2_*"]', 'candidates = ["k2_*"]\nby = "time"'),
-        "Allowed: speed, work, tokens_a_forward.",
+        "Allowed: speed, work, tokens_a_forward, predicted:rtx6000, predicted:a100, predicted:l40s, predicted:h100.",
     ),
     "no kind": (('kind = "layer_reuse", ', ""), "Kinds: adaptive, combine,"),
     "layers": (('["first", "last"]', '["first", "lost"]'), "use first, middle, last, auto or a list"),

@@ -471,3 +471,19 @@ def test_answers_that_cannot_be_read_are_not_taken_for_missing(
     with pytest.raises(UnmaskError, match=r"attempts cannot be read \(Input/output error\)"):
         run.answers()
     assert run.attempts() == []
+
+
+def test_answers_whose_kind_cannot_be_read_are_not_taken_for_missing(store: Store) -> None:
+    run = store.run(identity())
+    attempt = run.new_attempt()
+    attempt.answer(answer("a"))
+    attempt.close()
+    (attempt.folder / "computation.json").mkdir()
+    for read in (
+        lambda: run.answers(Computation()),
+        lambda: run.answers_of_other_kinds(Computation()),
+        run.dtype,
+    ):
+        with pytest.raises(UnmaskError, match="cannot be read"):
+            read()
+    assert attempt.computation() == Computation()

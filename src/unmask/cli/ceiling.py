@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.box import SIMPLE
@@ -22,6 +22,7 @@ from unmask.policies.ceiling import Ceiling, ceiling_of, equal_by_construction
 from unmask.policies.text import read_policy
 from unmask.spec import DecodeSpec
 from unmask.spec.family import CacheName
+from unmask.spec.policy import FullSpec
 
 PLAIN_WIDTH = 160
 """Characters of a line where no terminal says otherwise."""
@@ -57,6 +58,11 @@ MOST_TOKENS = 1 << 16
 @click.option("--sub-block-size", type=click.IntRange(min=1), help="As in decoding. [the family's]")
 @cache_option
 @click.option("--refresh-every", type=click.IntRange(min=1), metavar="STEPS", help="As in decoding. [never]")
+@click.option(
+    "--against",
+    type=click.Choice(get_args(CacheName)),
+    help="Cache of the baseline, to price a cache itself: --cache dual --against none. [the same cache]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def ceiling(
     policies: tuple[str, ...],
@@ -70,6 +76,7 @@ def ceiling(
     sub_block_size: int | None,
     cache: CacheName | None,
     refresh_every: int | None,
+    against: CacheName | None,
     as_json: bool,
 ) -> None:
     """Show what policies can save at the very most, and so the highest speed-up on a device's roofline.
@@ -82,6 +89,7 @@ def ceiling(
       unmask ceiling layer_reuse:k=2,unit=output trim:keep=0 --model path/to/checkpoint --device rtx6000
       unmask ceiling layer_reuse:k=3 --model Efficient-Large-Model/Fast_dLLM_v2_7B
       unmask ceiling '{"kind": "adaptive", "budget": 0.3}' --model path/to/checkpoint --trace trace.npz
+      unmask ceiling full trim:inside=true --model GSAI-ML/LLaDA-8B-Instruct --cache dual --against none
     """
     config = find_config(model)
     settings = DecodeSpec(sub_block_size=sub_block_size, cache=cache, refresh_every=refresh_every)
@@ -91,9 +99,20 @@ def ceiling(
     if trace:
         unmasked, leftmost = recorded_steps(trace)
         script = replace(script, unmasked=unmasked, leftmost=leftmost)
+    baseline = None
+    if against is not None:
+        other = script_of(
+            config.decoded(DecodeSpec(sub_block_size=sub_block_size, cache=against)), config.family
+        )
+        baseline = replace(script, sub_block_size=other.sub_block_size, cache=other.cache, refresh_every=None)
     specs = [read_policy(text) for text in policies]
     on = _device(device, flops, bandwidth)
-    ceilings = [ceiling_of(spec, config.shape, on, script) for spec in specs]
+    ceilings = [ceiling_of(spec, config.shape, on, script, baseline) for spec in specs]
+    if baseline is not None:  # what is priced then is the cache
+        ceilings = [
+            replace(bound, dead=None) if spec == FullSpec() else bound
+            for spec, bound in zip(specs, ceilings, strict=True)
+        ]
     equal = equal_by_construction(specs, config.num_layers)
     if as_json:
         click.echo(json.dumps(_document(policies, ceilings, equal, on, config)))

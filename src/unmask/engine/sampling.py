@@ -202,7 +202,7 @@ def held_back(
     logits_NV: Tensor, tokens_N: Tensor, doubts_N: Tensor, spread: Spread, last: Sequence[int]
 ) -> tuple[Tensor, Spread]:
     """Doubts and spread among all tokens but those of `last`, of which nothing is sure."""
-    last_L = torch.tensor(last, device=logits_NV.device)
+    last_L = upload(last, logits_NV.device)
     others_NV = logits_NV.index_fill(-1, last_L, -torch.inf)
     own_N1 = others_NV.gather(-1, tokens_N[:, None])
     weights_NV = (others_NV - own_N1).exp().scatter(-1, tokens_N[:, None], 0.0)

@@ -128,7 +128,8 @@ def record_decoding(
     texts = texts_of(engine, answer.ids)
 
     def text_at(position: int, token: int) -> str:
-        return texts.get(position - len(prompt)) or text_of_one(engine, token)
+        index = position - len(prompt)
+        return texts[index] if index in texts else text_of_one(engine, token)
 
     return {
         **({"end": len(prompt) + spec.max_new_tokens} if spec.block_size is None else {}),

@@ -327,11 +327,17 @@ class Attempt:
         except UnmaskError:
             return AttemptRecord()
 
-    def computation(self) -> Computation | None:
-        """computation.json, which is like no other where it is damaged; None before the model was loaded."""
+    def computation(self, strict: bool = False) -> Computation | None:
+        """computation.json, which is like no other where it is damaged; None before the model was loaded.
+
+        One that is only out of reach is an error to who is `strict`.
+        """
+        mend = "mend that and run the command again"
         try:
-            return read_struct(self.folder / "computation.json", Computation, "")
-        except UnmaskError:
+            return read_struct(self.folder / "computation.json", Computation, mend)
+        except UnmaskError as error:
+            if strict and isinstance(error.__context__, OSError):
+                raise
             return Computation()
 
     def failure(self) -> Failure | None:

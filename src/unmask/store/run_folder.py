@@ -261,9 +261,9 @@ class RunFolder:
     def answers(self, kind: Computation | None = None) -> dict[str, AnyAnswer]:
         """The answers of all attempts, or of those of one kind, by their key; the first of several for a key counts."""
         answers: dict[str, AnyAnswer] = {}
-        # Answers that are only out of reach would be computed again.
+        # Answers that are only out of reach, or whose kind is, would be computed again.
         for attempt in attempts_in(self.folder / "attempts", strict=True):
-            computation = attempt.computation()
+            computation = attempt.computation(strict=True)
             if kind is None or (computation is not None and not computation.change_to(kind)):
                 for answer in attempt.answers():
                     answers.setdefault(answer.key, answer)
@@ -273,7 +273,7 @@ class RunFolder:
         """The keys of answers that come from another kind of computation, by what is different about it."""
         found: dict[str, set[str]] = {}
         for attempt in self.attempts():
-            other = attempt.computation()
+            other = attempt.computation(strict=True)
             change = other.change_to(kind) if other else "what they were computed with is not on record"
             if change:
                 found.setdefault(change, set()).update(answer.key for answer in attempt.answers())
@@ -282,7 +282,7 @@ class RunFolder:
     def dtype(self) -> str | None:
         """The number format of the first attempt that answered anything, which holds for the run from then on."""
         for attempt in self.attempts():
-            computation = attempt.computation()
+            computation = attempt.computation(strict=True)
             if computation is not None and any(attempt.answers()):
                 return computation.dtype
         return None
