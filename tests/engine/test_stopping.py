@@ -4,7 +4,7 @@ import itertools
 from typing import Any, cast
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from checkpoints import MASK, Model, engine_of, small_model
@@ -225,6 +225,8 @@ def awkward(ids: list[int]) -> str:
     st.lists(st.sampled_from(["a\n", "\n\n", "é\n", "😀b", " a a  a", "bb"]), min_size=1, max_size=2),
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
 )
+@example(parts=[[6, 7]] * 18 + [[8, 8]], strings=["é\n\n"], steps=[2])
+@example(parts=[[2]] * 30 + [[3]] + [[0]] * 60 + [[4]], strings=["\n\n"], steps=[1])
 def test_the_end_of_an_answer_tells_as_much_as_the_whole(
     parts: list[list[int]], strings: list[str], steps: list[int]
 ) -> None:

@@ -12,7 +12,7 @@ from unmask.engine.sequence import SequenceState
 MARGIN = 8
 """Characters decoded beyond the longest stop string: a tokenizer may clean up spaces at the edges."""
 BROKEN = "\N{REPLACEMENT CHARACTER}"
-"""Stands in a text for bytes that are no whole character, as where one is cut in two."""
+"""Stands in a text for bytes that are no whole character; the next token may bring back what stood there."""
 
 
 @dataclass(slots=True)
@@ -43,6 +43,8 @@ class StopStrings:
             length = next(length for length in lengths if self._in(self.decode(answer[:length])))
             sequence.cut(length, "stop_string")
             return
+        if BROKEN in text:
+            return
         looked.end = len(answer)
         if looked.end - looked.begin > 2 * self._enough:
             looked.begin = self._later(answer, looked.begin, text)
@@ -57,7 +59,7 @@ class StopStrings:
         count = self._enough
         while 2 * count < len(answer) - begin:
             end = self.decode(answer[-count:])
-            if len(end) >= self._enough and BROKEN not in end and text.endswith(end):
+            if len(end) >= self._enough and text.endswith(end):
                 return len(answer) - count
             count *= 2
         return begin
