@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
+import unmask
 from unmask.analysis.foreign import import_table
 from unmask.analysis.frontier import curves, frontier
 from unmask.analysis.gains import COUNTED, Speedup, counted_gain, speedup_of
@@ -51,7 +51,7 @@ def gather(
     return Document(
         title=", ".join(part.name for part in parts),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=version("unmask"),
+        version=unmask.__version__,
         parts=tuple(parts),
     )
 

@@ -20,13 +20,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import unmask
 from unmask.store.computation import Computation
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Environment, Gpu
 
 PACKAGES = (
-    *("unmask", "torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "msgspec"),
+    *("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "msgspec"),
     *("lm_eval", "datasets", "transformers", "math_verify", "sympy", "langdetect"),
 )
 """Those whose version can change a number."""
@@ -145,7 +146,8 @@ def _packages() -> dict[str, str]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return versions
+    # An editable installation keeps the number that it was installed with.
+    return versions | {"unmask": unmask.__version__}
 
 
 def _cpu() -> str:
