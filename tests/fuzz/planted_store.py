@@ -67,6 +67,7 @@ def write_store(store: Store, recipe: Path) -> None:
         settings = {"experiment": "planted", "configuration": name, "checkpoint": "embedded", "device": "cpu"}
         lock = str(Path("recipe") / "recipe.lock")
         runs[name].set_worker(WorkerSettings(**settings, lock=lock, batch_size=8, until_decided=terms))
+    shutil.copytree(runs["trim"].folder, runs[CONTROL].folder / "twins" / runs["trim"].name)
     _write_experiment(store, recipe, runs, terms)
     for configuration in read_recipe(recipe).expanded():
         keep_traces(store.root, read_recipe(recipe).policy_of(configuration).with_named_traces()[1])

@@ -46,8 +46,8 @@ class Watch:
                 continue  # killed between making the folder and freezing the identity
             self._check_state(run, seen[run.name].status)
             self._check_answers(run, confirmed)
-            self._check_rows(run, confirmed)
             self._check_result(run, confirmed)
+            self._check_rows(run, confirmed)
             for file in run.folder.rglob("*.json"):
                 if not file.name.startswith(HIDDEN_FROM_SIGHT):
                     json.loads(file.read_bytes())
