@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import unmask
 from unmask.analysis.foreign import import_table
 from unmask.analysis.frontier import curves, frontier
 from unmask.analysis.gains import COUNTED, Speedup, counted_gain, speedup_of
@@ -33,6 +32,7 @@ from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
 from unmask.store.stopping import stopped
 from unmask.store.twins import name_of
+from unmask.version import __version__
 
 
 def gather(
@@ -51,7 +51,7 @@ def gather(
     return Document(
         title=", ".join(part.name for part in parts),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=unmask.__version__,
+        version=__version__,
         parts=tuple(parts),
     )
 

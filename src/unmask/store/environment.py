@@ -20,11 +20,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import unmask
 from unmask.store.computation import Computation
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Environment, Gpu
+from unmask.version import __version__
 
 PACKAGES = (
     *("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "msgspec"),
@@ -146,8 +146,7 @@ def _packages() -> dict[str, str]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    # An editable installation keeps the number that it was installed with.
-    return versions | {"unmask": unmask.__version__}
+    return versions | {"unmask": __version__}
 
 
 def _cpu() -> str:
