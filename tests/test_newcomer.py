@@ -20,7 +20,7 @@ QUICK = {
     "experiment": [
         ("limit = 100", "limit = 4"),
         ("prompts = 4", "prompts = 1"),
-        ("repeats = 5", "repeats = 2"),
+        ("repeats = 6", "repeats = 2"),
         (r"\[0.7, 0.8\]", "[0.7]"),
     ],
 }

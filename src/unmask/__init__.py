@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UnmaskError
+from unmask.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from unmask.engine.engine import Engine
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from unmask.engine.score import ScoreRequest
     from unmask.loading import load
     from unmask.spec import DecodeSpec
-
-__version__ = "0.2.0"
 
 _HOMES = {
     "DecodeSpec": "unmask.spec",

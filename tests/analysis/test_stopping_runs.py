@@ -137,6 +137,20 @@ def test_the_rows_of_a_done_run_are_its_samples(store: Store) -> None:
     assert (rows[ORDER[1]].value, rows[ORDER[1]].tokens) == (1.0, 7)
 
 
+def test_a_retracted_result_decides_nothing(store: Store) -> None:
+    control, bad = a_run(store, "control"), a_run(store, "bad")
+    answer(control, [1.0] * 100)
+    answer(bad, [0.0] * 100)
+    fields = {"kind": "accuracy", "id": control.id, "task": "arith", "metric": "m", "value": 1.0}
+    result = {**fields, "attempt": "0001", "rows": ROWS, "identity": control.identity}
+    assert control.publish(msgspec.convert(result, AccuracyResult))
+    assert fate(bad, terms(control, bad)) is not None
+    control.retract("the wrong model was loaded")
+    assert fate(bad, terms(control, bad)) is None
+    control.take_back_retraction()
+    assert fate(bad, terms(control, bad)) is not None
+
+
 def test_a_damaged_neighbour_decides_nothing(store: Store) -> None:
     control, bad = a_run(store, "control"), a_run(store, "bad")
     answer(control, [1.0] * 100)

@@ -142,7 +142,7 @@ def test_answers_are_unmasked_live_and_settings_change_between_turns(terminal: T
     terminal.type("/threshold 0.7")
     assert "threshold: 0.7" in terminal.wait_for("> ")
     terminal.type("/stats")
-    assert "1 answers, " in terminal.wait_for("reused.")
+    assert "1 answer, " in terminal.wait_for("reused.")
     terminal.wait_for("> ")
     terminal.type("/quit")
     assert terminal.process.wait(timeout=30) == 0

@@ -9,6 +9,7 @@ from cli_cases import Run
 from planted import TEXT, folder_of, plant, read_csv, runs_of, write_recipe
 
 from unmask import lab
+from unmask.analysis.stored import own_table
 from unmask.lab.records import write_down
 from unmask.store import RunFolder, Store
 from unmask.store.attempt import GeneratedAnswer
@@ -190,6 +191,29 @@ def test_an_edited_recipe_keeps_the_run_that_stood(run: Run, ran: Path, store: S
     assert "Nothing to do: 3 done." in again.stdout, again.output
     assert members(store)["k2_last"].folder.endswith(members(store)["k2_last"].id)
     assert lab.check("planted").findings is not None
+
+
+def test_a_name_that_another_configuration_takes_over_keeps_no_result(
+    run: Run, recipe: Path, store: Store, workers: None
+) -> None:
+    """Also where the call is about a part of the recipe."""
+    del workers
+    high = '[[configurations]]\nname = "t0.7"\ndecode = { threshold = 0.7 }\n'
+    low = high.replace("0.7", "0.6")
+    text = TEXT.replace(TIMING, "").replace(high, high + low)
+    (recipe / "recipe.toml").write_text(text)
+    assert run("run", recipe).exit_code == 0
+    swapped = text.replace("threshold = 0.7", "threshold = 0.x").replace("threshold = 0.6", "threshold = 0.7")
+    (recipe / "recipe.toml").write_text(swapped.replace("threshold = 0.x", "threshold = 0.6"))
+    done = run("run", recipe, "--config", "t0.6")
+    assert "Nothing to do: 1 done." in done.stdout, done.output
+    thresholds = {
+        name: RunFolder(store.runs_folder / member.folder).identity["decode"]["threshold"]
+        for name, member in members(store).items()
+        if name.startswith("t0.")
+    }
+    assert thresholds == {"t0.6": 0.7}
+    assert "t0.7" in {each.configuration for each in own_table(store).experiments[0].missing}
 
 
 def test_force_executes_the_run_that_stands_and_its_twin(run: Run, ran: Path, store: Store) -> None:

@@ -72,6 +72,13 @@ def test_plan_shows_runs_ceilings_controls_and_samples(run: Run, recipe: Path, s
     assert "the recipe asks 4: too few" in result.stdout
 
 
+def test_plan_asks_for_no_more_rows_than_there_are(run: Run, tmp_path: Path, store: Store) -> None:
+    recipe = write_recipe(tmp_path / "planted", TEXT.replace("limit = 4\n", ""))
+    said = " ".join(run("plan", recipe).stdout.split())
+    assert "all that there are, so that the verdict may stay undecided" in said
+    assert "raise the limit" not in said
+
+
 def test_plan_writes_nothing(run: Run, recipe: Path, store: Store) -> None:
     before = sorted(recipe.iterdir())
     assert run("plan", recipe).exit_code == 0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from cli_cases import Run, error_line
-from planted import LAYERS, TEXT, write_recipe
+from planted import LAYERS, TEXT, result_of, write_recipe
 
 from unmask import lab
 from unmask.analysis.stored import experiment_table
 from unmask.analysis.verdict import verdict
-from unmask.analysis.words import TIMES
+from unmask.analysis.words import MISSING, TIMES
 from unmask.cost.work_sums import KindSums, WorkSums
 from unmask.lab.records import write_down
 from unmask.spec.conduct import answer_order
@@ -180,6 +180,23 @@ def test_tables_show_rows_and_intervals_and_no_p_value(run: Run, ended: Path, st
     assert "stopped" in status
     assert "it is known" in " ".join(status.split())
     assert run("check", "planted").exit_code == 0
+
+
+def test_a_retracted_control_confirms_nothing(run: Run, ended: Path, store: Store) -> None:
+    control = folder(store, "k1_first")
+    assert control.publish(result_of(control, "k1_first"))
+    control.retract("the wrong model was loaded")
+    judged = verdict(experiment_table(store, "planted"), "planted")
+    assert not judged.confirmed
+    assert all(candidate.loss is None for candidate in judged.candidates)
+    told = {verb: run(verb, "planted") for verb in ("results", "report", "status", "check")}
+    assert {verb: (each.exit_code, each.exception) for verb, each in told.items()} == dict.fromkeys(
+        told, (0, None)
+    )
+    (rows,) = json.loads(run("results", "planted", "--json").stdout).values()
+    assert [row["Drop vs k1_first (points)"] for row in rows if row["Configuration"] == "k2_first"] == [
+        MISSING
+    ]
 
 
 def test_who_looked_has_looked(ended: Path, store: Store) -> None:

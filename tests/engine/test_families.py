@@ -11,6 +11,7 @@ from brute_force import BruteForce
 from checkpoints import MASK, OF_FAMILY, Model, engine_of, small_model
 from decoding_cases import prompts, requests
 from traces import same_but_for_rounding, settings_of, trace
+from unmask.engine import decode as decoding
 from unmask.engine.engine import Engine
 from unmask.engine.forward import Workspace
 from unmask.engine.prompt import Request
@@ -143,6 +144,18 @@ def test_an_sdar_block_that_the_prompt_ends_with_predicts_nothing() -> None:
     (found,) = trace(of(FAMILIES["sdar"]).engine, [[1] * 8], DecodeSpec(max_new_tokens=8, stop_tokens=()))
     assert [step.kind for step in found.steps if not step.writes] == ["prefill", "commit"]
     assert found.answer.ledger.steps()["commit"] == 1
+
+
+def test_logits_are_cut_where_a_forward_reads_nothing_of_some_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A block of SDAR that is committed predicts nothing, beside others that predict a lot."""
+    engine = of(FAMILIES["sdar"]).engine
+    rows = [Request([1] * length, 11) for length in (4, 5, 6, 7, 9)]
+    settings = {"stop_tokens": (), "rule": {"kind": "top_n", "n": 2}}
+    before = engine.generate(rows, settings)
+    monkeypatch.setattr(decoding, "MOST_LOGITS", 3 * engine.config.vocab_size)
+    assert [answer.ids for answer in engine.generate(rows, settings)] == [answer.ids for answer in before]
 
 
 def test_settings_that_a_family_cannot_serve_are_refused() -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +177,19 @@ def test_a_file_in_its_place_with_the_same_size_and_time_is_hashed_again(spoiled
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(weights)
     assert weights.stat().st_mtime_ns == status.st_mtime_ns
+    assert weights_sha256(spoiled) != before
+
+
+def test_a_file_that_was_written_into_and_given_its_time_back_is_hashed_again(spoiled: Path) -> None:
+    weights = spoiled / "model.safetensors"
+    age(weights)
+    before, status = weights_sha256(spoiled), weights.stat()
+    time.sleep(0.02)  # a tick of the file system's clock
+    with weights.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([weights.read_bytes()[-1] ^ 1]))
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (weights.stat().st_mtime_ns, weights.stat().st_ino) == (status.st_mtime_ns, status.st_ino)
     assert weights_sha256(spoiled) != before
 
 

@@ -193,7 +193,7 @@ def _append_some(root: Path, writer: int) -> None:
 def test_an_edit_keeps_the_runs_that_the_text_still_describes(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     write(store, file, "first", member(1), member(2), member(3))
-    described = {member(1).id, member(2).id}
+    described = {(each.place, each.id) for each in (member(1), member(2))}
     now = write_experiment(store, "mine", file, "other comment", [member(2)], "k1", described)
     assert names(now.members) == ["k1", "k2"]
     assert [one.configuration for one in now.superseded] == ["k3"]

@@ -37,6 +37,12 @@ def test_the_environment_says_what_there_is() -> None:
     assert (found.device, found.batch_size) == ("cpu", 4)
 
 
+def test_the_version_is_that_of_the_code_and_not_of_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unmask.store.environment.__version__", "9.8.7")
+    found = here()
+    assert found.packages["unmask"] == "9.8.7"
+
+
 def test_no_token_reaches_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "a plain word as token")
     monkeypatch.setattr(

@@ -18,9 +18,10 @@ from store_cases import answer, done, identity, result, timing_identity, wait_un
 from unmask.errors import UnmaskError
 from unmask.store import Attempt, Store, answer_file, canonical, run_id
 from unmask.store import attempt as attempt_module
-from unmask.store.attempt import Sample
+from unmask.store.attempt import GeneratedAnswer, Sample, ScoredGroup
 from unmask.store.computation import Computation
 from unmask.store.run_folder import RunFolder, WorkerSettings
+from unmask.store.twins import compared
 
 # Names and ids.
 
@@ -487,3 +488,37 @@ def test_answers_whose_kind_cannot_be_read_are_not_taken_for_missing(store: Stor
         with pytest.raises(UnmaskError, match="cannot be read"):
             read()
     assert attempt.computation() == Computation()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "apart", "wrong", "other", "excused"),
+    [
+        ("float32", 9e-6, 0, 0, False),  # another batch adds up in another order
+        ("float32", 0.01, 0, 4, False),
+        ("float32", 0.0, 1, 1, False),
+        ("bfloat16", 0.01, 0, 0, False),
+        ("bfloat16", 0.0, 2, 2, True),
+        ("bfloat16", 0.0, 4, 4, True),
+        ("bfloat16", 0.0, 5, 5, False),
+    ],
+)
+def test_rounding_in_other_batches_is_no_difference(
+    dtype: str, apart: float, wrong: int, other: int, excused: bool, store: Store
+) -> None:
+    run, twin = store.run(identity(), WorkerSettings()), store.run(identity(k=3), WorkerSettings())
+    effect: Any = (1, [], [], 0, 0)
+    for each, shift in ((run, 0.0), (twin, apart)):
+        attempt = each.new_attempt()
+        attempt.compute_as(Computation(device="cuda", dtype=dtype))
+        for number in range(4):
+            scores = [(-0.4567895 - shift, True)]
+            attempt.answer(ScoredGroup(key=f"s{number}", scores=scores, inactive=None, effect=effect))
+        for number in range(5):
+            text = each.name if number < wrong else "same"
+            attempt.answer(
+                GeneratedAnswer(key=str(number), text=text, tokens=1, finish="stop", effect=effect)
+            )
+        attempt.close()
+    shown = compared(run, twin)
+    assert shown is not None
+    assert (shown.equal, shown.other, bool(shown.change)) == (9 - other, other, excused)

@@ -156,12 +156,14 @@ def _answer(conversation: "Conversation", text: str, interactive: bool) -> None:
 
 
 def _stats(conversation: "Conversation") -> str:
+    from unmask.analysis.words import counted
+
     ledger, seconds = conversation.ledger, conversation.seconds
     if not conversation.answers:
         return "Nothing was answered yet."
     speed = f"{conversation.tokens / seconds:.1f} tokens/s" if seconds else "no time"
     return (
-        f"{conversation.answers} answers, {conversation.tokens} tokens in {seconds:.2f} s ({speed}), "
+        f"{counted(conversation.answers, 'answer')}, {conversation.tokens} tokens in {seconds:.2f} s ({speed}), "
         f"{sum(ledger.steps().values())} forwards, {ledger.branch_rows() // 2:,} layer rows computed, "
         f"{ledger.reuse_fraction():.0%} of the layer work reused."
     )

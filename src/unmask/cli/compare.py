@@ -111,7 +111,7 @@ def _show(compared: ComparedRuns, flips: int) -> None:
         say(f"  first : {_short(flip.first)}")
         say(f"  second: {_short(flip.second)}")
     if len(comparison.flips) > flips:
-        say(f"\n{len(comparison.flips) - flips:,} more flipped samples; --flips shows more of them.")
+        say(f"\n{counted(len(comparison.flips) - flips, 'more flipped sample')}; --flips shows more of them.")
 
 
 def _span(low: float, high: float) -> str:

@@ -183,7 +183,7 @@ def _show_warning(
 @click.version_option(unmask.__version__, prog_name="unmask")
 @click.pass_context
 def app(ctx: click.Context) -> None:
-    """Run block-diffusion language models.
+    """Run diffusion language models, and learn what shortcuts cost and save.
 
     \b
     Examples:

@@ -304,7 +304,12 @@ def _samples(sweep: Plan, needed: int) -> str | None:
     if not runs:
         return None
     rows = max(map(sweep.rows, runs))
-    enough = "enough" if rows >= needed else "too few: raise the limit"
+    if rows >= needed:
+        enough = "enough"
+    elif any(run.planned.limit is not None for run in runs):
+        enough = "too few: raise the limit"
+    else:
+        enough = "all that there are, so that the verdict may stay undecided"
     return (
         f"To tell a loss below {bound_points(success.confirm.drop)} on {success.task}, about {needed} rows are needed "
         f"(80 % power); the recipe asks {rows}: {enough}."

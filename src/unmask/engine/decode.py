@@ -195,6 +195,8 @@ class Decoder:
         self, lanes: Sequence[torch.Tensor], piece: Piece, first: int, most: int
     ) -> Predictions:
         """Predict the positions of one piece a bounded number at a time: a large vocabulary's logits fill memory."""
+        if not piece.reads:
+            return Predictions([], [])
         parts = []
         for start in range(0, len(piece.reads), most):
             part = replace(piece, reads=piece.reads[start : start + most])

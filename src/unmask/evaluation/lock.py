@@ -210,7 +210,8 @@ def _hash_memory() -> Path:
 
 def _key(file: Path) -> str:
     status = file.stat()
-    return f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
+    # Whoever writes into a file can set its time of change back, but not that of its status.
+    return f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}|{status.st_ino}"
 
 
 def _is_settled(file: Path, key: str) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +22,7 @@ from unmask.errors import UnmaskError
 from unmask.lab.gpu_parts import NAMES, CheckPart, CheckRequest, Done, PartVerdict, parts_of
 from unmask.launch.processes import reap_group
 from unmask.store.files import make_folder, write_atomically
+from unmask.version import __version__
 
 LEAST_SECONDS = 10.0
 """A part that has less left is not begun."""
@@ -134,7 +134,7 @@ def _without_names(text: str, wanted: CheckRequest) -> str:
 def _write(wanted: CheckRequest, findings: Sequence[PartVerdict]) -> None:
     """Both summaries, after every part."""
     about = {
-        "unmask": version("unmask"),
+        "unmask": __version__,
         "checkpoint": Path(wanted.model).name,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "parts": [asdict(finding) for finding in findings],

@@ -10,7 +10,7 @@ from unmask.lab.planning import Plan, SweepRun, once, recipe_terms
 from unmask.lab.recipes import OpenRecipe
 from unmask.lab.standing import timed_as
 from unmask.spec.sweep import sweep_of
-from unmask.store.experiments import Member, read_experiment, write_experiment
+from unmask.store.experiments import Member, Place, read_experiment, write_experiment
 from unmask.store.run_folder import RunFolder, Terms, WorkerSettings
 from unmask.store.store import Store, run_id
 from unmask.store.traces import keep_traces
@@ -64,15 +64,16 @@ def _terms_before(plan: Plan) -> Terms | None:
     return recipe_terms(plan.opened.recipe, plan.lock, plan.store, limit, plan.standing)
 
 
-def _described(plan: Plan) -> set[str]:
-    """Ids of all runs that the recipe stands for, also under limits that were asked for before."""
+def _described(plan: Plan) -> set[tuple[Place, str]]:
+    """Places and ids of all runs that the recipe stands for, also under limits that were asked for before."""
     before = read_experiment(plan.store, plan.experiment)
     limits = {None, *(member.limit for member in before.members)} if before else {None}
-    ids: set[str] = set()
+    runs: set[tuple[Place, str]] = set()
     for limit in limits:
         with suppress(UnmaskError):  # a limit of earlier rows may exceed the present ones
-            ids |= {run_id(run.identity) for run in sweep_of(plan.opened.recipe, plan.lock, limit=limit)}
-    return ids
+            for run in sweep_of(plan.opened.recipe, plan.lock, limit=limit):
+                runs.add(((run.kind, run.configuration, run.task, run.limit), run_id(run.identity)))
+    return runs
 
 
 def freeze(store: Store, opened: OpenRecipe, runs: Iterable[SweepRun], terms: Terms | None = None) -> None:

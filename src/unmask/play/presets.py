@@ -25,7 +25,7 @@ class Preset(NamedTuple):
 PRESETS = (
     Preset(
         "Baseline and TRIM",
-        "B leaves rows out that are known and have not changed: its map has gaps, yet it takes the same steps. Count "
+        "B leaves out rows whose tokens have not changed: its map has gaps, yet it takes about the same steps. Count "
         "the layer rows, not the forwards.",
         PLAIN,
         {"policy": "trim:keep=0"},

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from unmask.analysis.foreign import import_table
@@ -33,6 +32,7 @@ from unmask.store.result import AccuracyResult, Answers, AnyResult, Environment
 from unmask.store.state import state_of
 from unmask.store.stopping import stopped
 from unmask.store.twins import name_of
+from unmask.version import __version__
 
 
 def gather(
@@ -51,7 +51,7 @@ def gather(
     return Document(
         title=", ".join(part.name for part in parts),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=version("unmask"),
+        version=__version__,
         parts=tuple(parts),
     )
 

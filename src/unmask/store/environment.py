@@ -24,9 +24,10 @@ from unmask.store.computation import Computation
 from unmask.store.process import slurm_ids
 from unmask.store.redaction import redacted_arguments
 from unmask.store.result import Environment, Gpu
+from unmask.version import __version__
 
 PACKAGES = (
-    *("unmask", "torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "msgspec"),
+    *("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "msgspec"),
     *("lm_eval", "datasets", "transformers", "math_verify", "sympy", "langdetect"),
 )
 """Those whose version can change a number."""
@@ -145,7 +146,7 @@ def _packages() -> dict[str, str]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return versions
+    return versions | {"unmask": __version__}
 
 
 def _cpu() -> str:

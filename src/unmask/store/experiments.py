@@ -31,6 +31,8 @@ from unmask.store.store import Store
 
 JOB_FIELDS = {"job", "name", "run", "task"}
 JOB_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+Place = tuple[str, str, str, int | None]
+"""What a run is in its recipe, whatever its identity: kind, configuration, task and limit."""
 JOBS_DIGITS = 6
 """Digits of the number that orders the files of submitted jobs."""
 
@@ -68,7 +70,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         return self.own or self.id
 
     @property
-    def place(self) -> tuple[str, str, str, int | None]:
+    def place(self) -> Place:
         """What the run is in its recipe, whatever its identity."""
         return self.kind, self.configuration, self.task, self.limit
 
@@ -105,12 +107,12 @@ def write_experiment(
     recipe_text: str,
     members: Iterable[Member],
     control: str | None,
-    described: Collection[str] | None = None,
+    described: Collection[tuple[Place, str]] | None = None,
     until_decided: Terms | None = None,
 ) -> Experiment:
     """Write down what a recipe stands for now; runs that an edit dropped are kept as superseded.
 
-    `described` are the ids of all runs that the text stands for, also those this call is not about; without
+    `described` are places and ids of all runs that the text stands for, also those this call is not about; without
     it a changed text stands for the given members alone.
     """
     if not NAME.fullmatch(name):
@@ -129,7 +131,7 @@ def _write_experiment(
     recipe_text: str,
     members: tuple[Member, ...],
     control: str | None,
-    described: Collection[str] | None,
+    described: Collection[tuple[Place, str]] | None,
     until_decided: Terms | None,
 ) -> Experiment:
     before = read_experiment(store, name)
@@ -139,7 +141,7 @@ def _write_experiment(
     same = before is not None and before.recipe_sha256 == digest
     kept = before.members if before is not None and same else ()
     if before is not None and described is not None:
-        kept = tuple(member for member in before.members if member.own_id in described)
+        kept = tuple(member for member in before.members if (member.place, member.own_id) in described)
     now = _merged(kept, members)
     experiment = Experiment(
         name=name,

@@ -85,7 +85,10 @@ def rows_of(run: RunFolder) -> dict[str, AnsweredRow]:
     """The scored rows of a run by their names: those of all its attempts of one kind, and all where it is done.
 
     Answers of another kind of computation than the newest attempt's are computed again, so their rows do not count.
+    Nothing uses a result that was retracted, so it has none.
     """
+    if run.retraction() is not None:
+        return {}
     attempts = run.attempts()
     kinds = [kind for attempt in attempts if (kind := attempt.computation()) is not None]
     rows: dict[str, AnsweredRow] = {}

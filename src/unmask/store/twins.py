@@ -1,21 +1,25 @@
-"""What the twin of a run has shown: that it answers a few rows as the run does that stands for it, word for word."""
+"""What the twin of a run has shown: that it answers a few rows as the run does that stands for it, word for word.
+
+A twin decodes its rows in other batches than the run did, which changes rounding: log likelihoods are compared within
+it, and in half precision, where a near tie may fall otherwise, a few answers that differ are no proof.
+"""
 
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from unmask.errors import UnmaskError
-from unmask.store.attempt import AnyAnswer, GeneratedAnswer
+from unmask.store.attempt import AnyAnswer, GeneratedAnswer, ScoredGroup
 from unmask.store.computation import Computation
 from unmask.store.run_folder import RunFolder
 
 REMEMBERED = 1024
 """Twins whose answers are not read again, as long as their files stay."""
-DIGITS = 6
-"""Decimals of a log likelihood that count."""
+HALF = ("float16", "bfloat16")
+ROUNDING, HALF_ROUNDING = 1e-4, 0.05
+"""How far two log likelihoods of one behaviour may lie from each other, as a share of the larger one or of 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Twin:
     other: int
     """Answers that both have given and that are not."""
     change: str = ""
-    """In what the two were computed otherwise, such as on another kind of device."""
+    """In what the two were computed otherwise, such as on another kind of device, where that may be the reason."""
 
 
 def twin_of(run: RunFolder) -> Twin | None:
@@ -67,11 +71,16 @@ def _remembered(folder: Path, other: Path, _stamps: Hashable) -> Twin | None:
         theirs, own = run.answers(kinds[0]), twin.answers(kinds[1])
     except UnmaskError:
         return None  # a file is damaged, which other guards say
-    same = [_words(answer) == _words(theirs[key]) for key, answer in own.items() if key in theirs]
+    dtype = next((kind.dtype for kind in kinds if kind is not None and kind.dtype in HALF), None)
+    near = ROUNDING if dtype is None else HALF_ROUNDING
+    same = [_agree(answer, theirs[key], near) for key, answer in own.items() if key in theirs]
     if not same:
         return None
+    equal, others = sum(same), len(same) - sum(same)
     change = kinds[1].change_to(kinds[0]) if kinds[0] and kinds[1] else ""
-    return Twin(name_of(twin), sum(same), len(same) - sum(same), change)
+    if not change and dtype is not None and 0 < others <= equal:
+        change = f"{dtype} rounds otherwise in other batches"
+    return Twin(name_of(twin), equal, others, change)
 
 
 def name_of(twin: RunFolder) -> str:
@@ -88,7 +97,12 @@ def _kind(run: RunFolder) -> Computation | None:
     return next((kind for kind in reversed(kinds) if kind is not None), None)
 
 
-def _words(answer: AnyAnswer) -> Any:
-    if isinstance(answer, GeneratedAnswer):
-        return answer.text, answer.tokens, answer.finish
-    return [(round(score, DIGITS), greedy) for score, greedy in answer.scores]
+def _agree(first: AnyAnswer, second: AnyAnswer, near: float) -> bool:
+    if isinstance(first, GeneratedAnswer) and isinstance(second, GeneratedAnswer):
+        return (first.text, first.tokens, first.finish) == (second.text, second.tokens, second.finish)
+    if isinstance(first, ScoredGroup) and isinstance(second, ScoredGroup):
+        return len(first.scores) == len(second.scores) and all(
+            greedy == other and abs(score - beside) <= near * max(1.0, abs(score), abs(beside))
+            for (score, greedy), (beside, other) in zip(first.scores, second.scores, strict=True)
+        )
+    return False
