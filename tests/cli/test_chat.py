@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from cli_cases import Run, error_line
 
@@ -114,6 +115,15 @@ class Terminal:
     def type(self, line: str) -> None:
         os.write(self.master, line.encode() + b"\n")
 
+    def wait_for_quiet(self, seconds: float = 60) -> None:
+        """Until the process waits for a key: a signal that comes just before that is seen at the next key only."""
+        process, idle = psutil.Process(self.process.pid), 0
+        deadline = time.monotonic() + seconds
+        while idle < 5:
+            assert time.monotonic() < deadline, "the process never waits"
+            idle = idle + 1 if process.status() == psutil.STATUS_SLEEPING else 0
+            time.sleep(0.1)
+
     def interrupt(self) -> None:
         os.kill(self.process.pid, signal.SIGINT)
 
@@ -163,8 +173,10 @@ def test_ctrl_c_stops_an_answer_and_a_second_one_leaves(terminal: Terminal) -> N
     terminal.wait_for("> ")
     terminal.type("/stats")
     assert "Nothing was answered yet." in terminal.wait_for("> ")
+    terminal.wait_for_quiet()
     terminal.interrupt()
     terminal.wait_for("Ctrl-C again leaves")
     terminal.wait_for("> ")
+    terminal.wait_for_quiet()
     terminal.interrupt()
     assert terminal.process.wait(timeout=30) == 0

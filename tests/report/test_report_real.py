@@ -80,7 +80,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_results_are_written_up(real: Path) -> None:
     text = (real / "reports" / "real" / "results.md").read_text(encoding="utf-8")
     assert "**Equal by construction: k3_first, k3_middle." in text
-    assert "**Status**: complete (8 accuracy runs, 1 timing run, 8 on limited rows)" in text
+    assert "**Status**: complete (4 accuracy runs, 1 timing run, 4 twins, 4 on limited rows)" in text
     assert "### unmask_arith (limit 10), 10 rows" in text
     assert "Speed-up vs k1_first" in text
     assert "| k1_middle (baseline) |" in text

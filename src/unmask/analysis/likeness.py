@@ -82,7 +82,10 @@ def control_of(group: TaskResults) -> ConfigurationResult | None:
 
 def distinct(entries: Iterable[ConfigurationResult]) -> list[ConfigurationResult]:
     """One result of each run: two names of the same run are not two measurements."""
-    return list({entry.run or entry.configuration: entry for entry in reversed(list(entries))}.values())[::-1]
+    once: dict[Hashable, ConfigurationResult] = {}
+    for entry in entries:
+        once.setdefault(entry.run or (entry.configuration, entry.task, entry.limit), entry)
+    return list(once.values())
 
 
 def subset_axis(entries: Iterable[ConfigurationResult]) -> list[list[ConfigurationResult]]:

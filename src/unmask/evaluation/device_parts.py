@@ -36,7 +36,6 @@ from unmask.model.config import read_config
 from unmask.model.device import choose_device, choose_dtype
 from unmask.model.hub import find_checkpoint
 from unmask.model.info import describe
-from unmask.spec.family import FAST_DLLM_V2
 
 PROMPT_TOKENS, NEW_TOKENS = 128, 64
 BATCHES = (1, 4, 16)
@@ -266,7 +265,8 @@ def published(place: Place, allowed: bool) -> Outcome:
         return outcome("skipped", "transformers is not installed")
     if not allowed:
         return outcome("skipped", f"{files[0]} is run with --run-published-code only: it may do anything")
-    if read_config(folder).family is not FAST_DLLM_V2:
+    load = PUBLISHED_CODE.get(read_config(folder).family.name)
+    if load is None:
         return outcome(
             "skipped", "how to call the code of other publishers than Fast-dLLM v2's is not known here"
         )
@@ -278,7 +278,7 @@ def published(place: Place, allowed: bool) -> Outcome:
     device, dtype = engine.transformer.device, engine.transformer.dtype
     del engine
     gc.collect()
-    theirs = _published_generate(folder, device, dtype, block)
+    theirs = load(folder, device, dtype, block)
     return compared(prompts, answers, theirs, stops)
 
 
@@ -303,6 +303,10 @@ def _published_generate(
         return [int(token) for token in made[0][len(ids) :]]
 
     return generate
+
+
+PUBLISHED_CODE = {"fast_dllm_v2": _published_generate}
+"""How the code of a family's publisher is loaded and called."""
 
 
 def compared(
