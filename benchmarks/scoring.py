@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 import unmask
+from counting import watched
 from mmlu_questions import questions, write_invented
 from reference_network import GrowingCache, ReferenceNetwork
 from timing import clock, interleave, machine, ratios
@@ -125,7 +126,8 @@ def measure(
     def ours() -> Scores:
         return engine.score(requests, options.estimator, batch_size=options.batch_size)
 
-    rows = rows_of(ours())
+    with watched() as forwards:
+        rows = rows_of(ours())
     contenders = {
         "unmask": lambda: clock(lambda: ours() and None),
         "each": lambda: clock(lambda: plain.score(requests) and None),
@@ -138,6 +140,7 @@ def measure(
         "requests": len(requests),
         "tokens": sum(len(one.target) for one in requests),
         "rows_by_kind": rows,
+        "forwards": len(forwards),
         "row_ratio": pushed["unmask"] / plain.rows,
         "largest_difference": largest,
         "contenders": {
@@ -157,7 +160,9 @@ def measure(
 
 
 def show(found: dict[str, Any], what: str) -> None:
-    print(f"{what}: {found['requests']} choices, {found['tokens']} scored tokens")
+    print(
+        f"{what}: {found['requests']} choices, {found['tokens']} scored tokens, {found['forwards']} forwards of unmask"
+    )
     print(f"{'':10} {'rows':>9} {'of each':>8} {'seconds':>8} {'choices/s':>10}  time of unmask / this")
     for name, one in found["contenders"].items():
         ratio = found["time_ratio"].get(name, {}).get("wall")

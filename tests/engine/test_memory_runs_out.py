@@ -9,10 +9,12 @@ from checkpoints import OF_FAMILY, engine_of, small_model
 from unmask.engine.engine import Engine
 from unmask.engine.forward import Workspace
 from unmask.engine.prompt import Request
+from unmask.engine.score import ScoreRequest
 from unmask.errors import UnmaskError
 
 FREE = {"stop_tokens": (), "max_new_tokens": 20}
 ROWS = [Request([row + 1] * (3 + 7 * row), 12 + row) for row in range(7)]
+OUT_OF_RAM = "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"
 
 
 class Narrow(Engine):
@@ -43,6 +45,8 @@ class FullLater(Engine):
     """Runs out of memory once, in the middle of a decoding, after some answers are there."""
 
     failures = 1
+    fails_at = 12
+    message = OUT_OF_RAM
 
     def workspace(self, slots: int, length: int, block_size: int) -> Workspace:
         return FailingWorkspace(self, slots, length, block_size)
@@ -56,9 +60,9 @@ class FailingWorkspace(Workspace):
 
     def forward(self, *arguments, **named):  # type: ignore[no-untyped-def]
         self.calls += 1
-        if self.engine.failures and self.calls == 12:
+        if self.engine.failures and self.calls == self.engine.fails_at:
             self.engine.failures -= 1
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+            raise RuntimeError(self.engine.message)
         return super().forward(*arguments, **named)
 
 
@@ -114,6 +118,47 @@ def test_canvases_fit_in_smaller_batches(settings: dict[str, Any]) -> None:
 def test_a_single_request_without_memory_is_an_error_in_one_sentence() -> None:
     with pytest.raises(UnmaskError, match=r"Memory ran out with a single request; .*\.$"):
         engine_of(Full, small_model().engine).generate(ROWS, FREE)
+
+
+SCORED = [ScoreRequest([row + 1, 2], [token, row]) for row in range(5) for token in range(3)]
+
+
+def test_scoring_is_halved_until_it_fits() -> None:
+    plain = small_model().engine
+    expected = plain.score(SCORED).scores
+    with pytest.warns(UserWarning, match="halved") as told:
+        found = engine_of(Narrow, plain).score(SCORED)
+    assert [score.logprob for score in found.scores] == pytest.approx(
+        [score.logprob for score in expected], abs=1e-5
+    )
+    halves = [str(each.message).removeprefix("Memory ran out: the batch is halved ") for each in told]
+    assert halves == ["from 15 to 7.", "from 7 to 3.", "from 3 to 1."]
+
+
+@pytest.mark.parametrize(
+    "message", [OUT_OF_RAM, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"]
+)
+def test_what_was_scored_before_is_kept(message: str) -> None:
+    plain = small_model().engine
+    expected, settled = plain.score(SCORED), []
+    engine = engine_of(FullLater, plain)
+    engine.message, engine.fails_at = message, 5
+    with pytest.warns(UserWarning, match="from 4 to 2"):
+        found = engine.score(SCORED, batch_size=4, progress=settled.append)
+    assert engine.failures == 0
+    assert sum(settled) == len(SCORED)
+    assert [s.logprob for s in found.scores] == pytest.approx([s.logprob for s in expected.scores], abs=1e-5)
+    assert len(found.ledgers) == len(found.sharing) == 1 + max(score.group for score in found.scores)
+
+
+def test_estimates_are_halved_and_the_same() -> None:
+    plain = small_model(**OF_FAMILY["llada"]).engine
+    decode = {"draws": 4}
+    expected = plain.score(SCORED, "monte_carlo", decode=decode)
+    with pytest.warns(UserWarning, match="from 4 to 2"):
+        found = engine_of(Narrow, plain).score(SCORED, "monte_carlo", decode=decode, batch_size=4)
+    assert [s.logprob for s in found.scores] == pytest.approx([s.logprob for s in expected.scores], abs=1e-5)
+    assert found.ledgers == expected.ledgers
 
 
 def test_other_errors_of_the_runtime_pass_through() -> None:

@@ -7,11 +7,14 @@ from itertools import product
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from checkpoints import GOLDEN, load_recipe, small_model
+from checkpoints import GOLDEN, OF_FAMILY, load_recipe, small_model
 from unmask import DecodeSpec, ScoreRequest
 from unmask.engine.decode import Decoder
 from unmask.engine.engine import Engine
+from unmask.engine.forward import Workspace
 from unmask.engine.sampling import Predictions, uniform
 from unmask.engine.schedule import Piece
 from unmask.engine.sequence import BlockSettings, SequenceState
@@ -218,3 +221,55 @@ def test_a_policy_that_cannot_act_says_so() -> None:
 def test_bad_requests_get_one_sentence(request_, estimator, says) -> None:
     with pytest.raises(UnmaskError, match=says):
         toy().score([request_], estimator)
+
+
+@pytest.fixture
+def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Requests in each forward."""
+    counted: list[int] = []
+    real = Workspace.forward
+
+    def counting(self: Workspace, tokens, segments, *rest):
+        counted.append(len(segments))
+        return real(self, tokens, segments, *rest)
+
+    monkeypatch.setattr(Workspace, "forward", counting)
+    return counted
+
+
+@pytest.mark.parametrize("estimator", ["chain", "onepass", "canvas"])
+def test_single_token_choices_of_a_question_take_one_slot(estimator, forwards) -> None:
+    """Sixteen questions are scored at a time, not four."""
+    requests = [ScoreRequest([1, 2, question], [token]) for question in range(5) for token in range(4)]
+    requests += [ScoreRequest([2, 3, 3, question], [token]) for question in range(5) for token in range(4)]
+    toy().score(requests, estimator, batch_size=10)
+    assert forwards == [10] * (2 if estimator == "canvas" else 1)
+
+
+def test_a_group_of_single_tokens_is_one_even_where_the_batch_is_smaller(forwards) -> None:
+    requests = [ScoreRequest([1, 2], [token]) for token in range(4)]
+    assert {score.group for score in toy().score(requests, batch_size=1).scores} == {0}
+    assert forwards == [1]
+
+
+def test_targets_that_one_step_reveals_reserve_nothing(forwards) -> None:
+    requests = [ScoreRequest([1, 2, question], [token, 0]) for question in range(3) for token in range(3)]
+    toy().score(requests, "onepass", batch_size=3)
+    assert forwards == [3]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    way=st.sampled_from([("chain", "confidence"), ("chain", "left_to_right"), ("onepass", "confidence")]),
+    family=st.sampled_from(["fast_dllm_v2", "sdar", "autoregressive"]),
+    length=st.sampled_from([3, 30, 31, 32]),
+    targets=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), min_size=1, max_size=9),
+    batch_size=st.integers(1, 6),
+)
+def test_what_forks_finds_its_slot(way, family, length, targets, batch_size) -> None:
+    engine = small_model(seed=3, **OF_FAMILY[family]).engine
+    estimator, order = ("chain", "confidence") if family == "autoregressive" else way
+    requests = [ScoreRequest([first] * length, target) for first in (1, 2) for target in targets]
+    wide = engine.score(requests, estimator, order, batch_size=64).scores
+    narrow = engine.score(requests, estimator, order, batch_size=batch_size).scores
+    assert [score.logprob for score in narrow] == pytest.approx([score.logprob for score in wide], abs=1e-4)

@@ -1,9 +1,10 @@
 """Where an answer ends, and that ending it changes nothing before the end."""
 
-from typing import Any
+import itertools
+from typing import Any, cast
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from checkpoints import MASK, Model, engine_of, small_model
@@ -11,6 +12,8 @@ from decoding_cases import models, prompts, specs
 from traces import trace
 from unmask.engine.engine import Engine
 from unmask.engine.prompt import Request
+from unmask.engine.sequence import SequenceState
+from unmask.engine.stopping import StopStrings
 from unmask.spec import DecodeSpec
 
 
@@ -155,3 +158,86 @@ def test_the_earliest_of_several_stop_strings_cuts() -> None:
     late, early = text[20:23], text[8:10]
     answer = engine.generate([[1, 2, 3]], free | {"stop_strings": (late, early)})[0]
     assert answer.text == text[: min(text.index(late), text.index(early))]
+
+
+class Growing:
+    """An answer that grows as a sequence's does."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+        self.known = 0
+        self.length: int | None = None
+
+    @property
+    def answer(self) -> list[int]:
+        return self.ids[: self.known]
+
+    def cut(self, length: int, reason: str) -> None:
+        assert reason == "stop_string"
+        self.length = length
+
+    def grown(self, stops: StopStrings, steps: list[int]) -> int | None:
+        """Its length when stop strings have ended it."""
+        for step in itertools.cycle(steps):
+            if self.length is not None or self.known == len(self.ids):
+                return self.length
+            self.known = min(self.known + step, len(self.ids))
+            stops(cast("SequenceState", self))
+        return None
+
+
+def test_long_answers_are_not_decoded_whole_at_each_step() -> None:
+    decoded = []
+
+    def decode(ids: list[int]) -> str:
+        decoded.append(len(ids))
+        return "ab" * len(ids)
+
+    assert Growing([1] * 2000).grown(StopStrings(["none such"], decode), [1]) is None
+    assert sum(decoded) < 60 * 2000, "a bounded number for each step; whole answers are 1000 on average"
+
+
+PIECES = ["", " a", "a", "b\n", "\n", " ", *[bytes([byte]) for byte in "é\n😀".encode()]]
+"""A special token, words, and bytes, as tokenizers have them for characters they do not know."""
+
+
+def awkward(ids: list[int]) -> str:
+    """Bytes in a row are characters or, if any is broken, all are replaced; the first space is left out."""
+    text = ""
+    for are_bytes, run in itertools.groupby(
+        (PIECES[number] for number in ids), lambda each: type(each) is bytes
+    ):
+        pieces = list(run)
+        if are_bytes:
+            try:
+                text += b"".join(cast("list[bytes]", pieces)).decode()
+            except UnicodeDecodeError:
+                text += "\N{REPLACEMENT CHARACTER}" * len(pieces)
+        else:
+            text += "".join(cast("list[str]", pieces))
+    return text.removeprefix(" ")
+
+
+@given(
+    st.lists(st.integers(0, len(PIECES) - 1), max_size=12).flatmap(
+        lambda period: st.lists(st.sampled_from([period, [1], [6, 7], [9, 10, 11, 12], [8]]), max_size=60)
+    ),
+    st.lists(st.sampled_from(["a\n", "\n\n", "é\n", "😀b", " a a  a", "bb"]), min_size=1, max_size=2),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+)
+@example(parts=[[6, 7]] * 18 + [[8, 8]], strings=["é\n\n"], steps=[2])
+@example(parts=[[2]] * 30 + [[3]] + [[0]] * 60 + [[4]], strings=["\n\n"], steps=[1])
+def test_the_end_of_an_answer_tells_as_much_as_the_whole(
+    parts: list[list[int]], strings: list[str], steps: list[int]
+) -> None:
+    ids = [number for part in parts for number in part]
+    expected, known = None, 0
+    for step in itertools.cycle(steps):
+        if expected is not None or known == len(ids):
+            break
+        known = min(known + step, len(ids))
+        if any(string in awkward(ids[:known]) for string in strings):
+            expected = next(
+                length for length in range(1, known + 1) if any(s in awkward(ids[:length]) for s in strings)
+            )
+    assert Growing(ids).grown(StopStrings(strings, awkward), steps) == expected

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from unmask.engine.engine import MemoryRanOutWarning
+from unmask.engine.halving import MemoryRanOutWarning
 from unmask.evaluation import lock as lock_module
 from unmask.evaluation.engines import LoadedEngines, checkpoints_of
 from unmask.evaluation.lock import check_checkpoint, file_sha256, locked_checkpoint, weights_sha256

@@ -1,7 +1,5 @@
 """The object a user holds: a loaded checkpoint that generates from prompts."""
 
-import gc
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 from unmask.engine.decode import Decoder
 from unmask.engine.events import Finished, Generation, StepEvent, collect
 from unmask.engine.forward import Observer, Workspace
+from unmask.engine.halving import halved
 from unmask.engine.policy import Full, Policy
 from unmask.engine.prompt import Prompt, PromptEncoder, Request, as_requests
 from unmask.engine.sampling import Sampler, request_seed
@@ -32,10 +31,6 @@ from unmask.spec.rule import ScoreName
 DEFAULT_BATCH = 16
 PolicyMaker = Callable[[Any, int], Policy]
 """Makes a policy of a spec or mapping for a model of so many layers."""
-
-
-class MemoryRanOutWarning(UserWarning):
-    """A batch did not fit into memory and is decoded again in halves."""
 
 
 class Engine:
@@ -130,7 +125,7 @@ class Engine:
                     else:
                         yield event
             except RuntimeError as error:
-                batch_size = _halved(min(batch_size, len(missing)), error)
+                batch_size = halved(min(batch_size, len(missing)), error)
 
     def score(
         self,
@@ -242,24 +237,3 @@ class Engine:
 
 def _decode_spec(decode: DecodeSpec | Mapping[str, Any] | None) -> DecodeSpec:
     return decode if isinstance(decode, DecodeSpec) else build(DecodeSpec, decode or {}, "Decode settings")
-
-
-def _halved(batch_size: int, error: RuntimeError) -> int:
-    """The next batch size to try after memory ran out; other errors pass through."""
-    message = str(error).lower()
-    ran_out = isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in message
-    if not ran_out:
-        raise error
-    if batch_size == 1:
-        raise UnmaskError(
-            "Memory ran out with a single request; lower max_new_tokens, shorten the prompt or use a smaller dtype."
-        ) from None
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    warnings.warn(
-        f"Memory ran out: the batch is halved from {batch_size} to {batch_size // 2}.",
-        MemoryRanOutWarning,
-        stacklevel=3,
-    )
-    return batch_size // 2

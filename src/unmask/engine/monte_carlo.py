@@ -17,6 +17,7 @@ import torch
 
 from unmask.cost import Ledger, Sharing
 from unmask.engine.decode import Decoder
+from unmask.engine.halving import halved
 from unmask.engine.policy import Full
 from unmask.engine.sampling import request_seed
 from unmask.engine.scoring import Estimator, ScoringWriter, Target, TargetGroup, TargetGroups, TargetReader
@@ -127,17 +128,22 @@ def _run(
         progress(left.count(0))
     if not groups:
         return
-    sequences = sorted(groups, key=lambda sequence: -sequence.end)
-    length, size = room_for(sequences)
-    slots = min(batch_size, len(sequences)) * sequences[0].settings.slots
-    workspace = engine.workspace(slots, length, size)
+    waiting = dict.fromkeys(sorted(groups, key=lambda sequence: -sequence.end))
+    length, size = room_for(list(waiting))
     reader = TargetReader(groups, engine.mask_token, mask_may_win=True)
     writer = ScoringWriter(groups, Estimator("onepass"))
-    for event in Decoder(workspace, Full(), writer, reader).run(sequences):
-        if isinstance(event, SequenceState):
-            left[event.index] -= 1
-            if progress and not left[event.index]:
-                progress(1)
+    while waiting:
+        slots = min(batch_size, len(waiting))
+        try:
+            workspace = engine.workspace(slots * next(iter(waiting)).settings.slots, length, size)
+            for event in Decoder(workspace, Full(), writer, reader).run(list(waiting)):
+                if isinstance(event, SequenceState):
+                    del waiting[event]
+                    left[event.index] -= 1
+                    if progress and not left[event.index]:
+                        progress(1)
+        except RuntimeError as error:
+            batch_size = halved(slots, error)
 
 
 def drawn(likelihood: Likelihood, request: "ScoreRequest", count: int, seed: int) -> list[Draw]:

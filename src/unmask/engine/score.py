@@ -1,6 +1,6 @@
 """Log likelihoods of targets behind prefixes, under any policy. The arithmetic is in scoring.py."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -8,6 +8,7 @@ import torch
 
 from unmask.cost import Ledger, Sharing
 from unmask.engine.decode import Decoder
+from unmask.engine.halving import halved
 from unmask.engine.monte_carlo import drawn, estimate
 from unmask.engine.policy import NO_STEPS, Full, Policy, no_step_to_reuse
 from unmask.engine.scoring import (
@@ -89,15 +90,38 @@ def score(
     if estimator == "monte_carlo":
         return _estimated(engine, requests, decode or DecodeSpec(), policy or Full(), batch_size, progress)
     settings = _settings(engine, decode or DecodeSpec(), estimator)
-    groups = _groups(requests, targets, settings, engine, estimator, batch_size)
-    ledgers = [sequence.ledger for sequence in groups]
-    sharing = [sequence.sharing for sequence in groups]
-    group_of = {target.index: sequence.index for sequence in groups for target in groups[sequence].targets}
-    chosen = policy or Full()
-    _decode(engine, groups, chosen, Estimator(estimator, order), batch_size, progress)
-    scores = [Score(target.logprob, target.is_greedy, group_of[target.index]) for target in targets]
+    chosen, ways = policy or Full(), Estimator(estimator, order)
+    scores: dict[int, Score] = {}
+    ledgers: list[Ledger] = []
+    sharing: list[Sharing] = []
+    while targets:
+        groups = _groups(requests, targets, settings, engine, ways, batch_size)
+        members = {sequence.index: group.targets for sequence, group in groups.items()}
+        origins = list(groups)
+        writer = ScoringWriter(groups, ways)
+        slots = min(batch_size, sum(map(writer.slots, origins)))
+        settled: set[int] = set()
+        try:
+            for number in _decode(engine, writer, chosen, slots):
+                settled.add(number)
+                if progress:
+                    progress(len(members[number]))
+        except RuntimeError as error:
+            batch_size = halved(slots, error)
+        for sequence in origins:
+            if sequence.index in settled:
+                scores |= {
+                    target.index: Score(target.logprob, target.is_greedy, len(ledgers))
+                    for target in members[sequence.index]
+                }
+                ledgers.append(sequence.ledger)
+                sharing.append(sequence.sharing)
+        targets = [
+            Target(each.index, each.tokens, each.first) for each in targets if each.index not in scores
+        ]
+    in_order = [scores[index] for index in range(len(requests))]
     idle = None if engine.config.family.has_mask else NO_STEPS
-    return Scores(scores, ledgers, sharing, _why_inactive(chosen, ledgers, estimator, requests, idle))
+    return Scores(in_order, ledgers, sharing, _why_inactive(chosen, ledgers, estimator, requests, idle))
 
 
 def _estimated(
@@ -122,28 +146,19 @@ def _estimated(
 
 
 @torch.inference_mode()
-def _decode(
-    engine: "Engine",
-    groups: TargetGroups,
-    policy: Policy,
-    estimator: Estimator,
-    batch_size: int,
-    progress: Callable[[int], None] | None,
-) -> None:
-    if not groups:
-        return
+def _decode(engine: "Engine", writer: ScoringWriter, policy: Policy, slots: int) -> Iterator[int]:
+    """Yield the number of each group when all its targets are scored."""
+    groups, estimator = writer.groups, writer.estimator
     sequences = sorted(groups, key=lambda sequence: -sequence.end)
     length, size = room_for(sequences)
-    counts = {sequence.index: len(group.targets) for sequence, group in groups.items()}
-    slots = max(min(batch_size, sum(counts.values())), *counts.values(), 1)
     workspace = engine.workspace(slots * sequences[0].settings.slots, length, size)
-    reader = TargetReader(groups, engine.mask_token, mask_may_win=estimator.name == "first_token")
-    decoder = Decoder(workspace, policy, ScoringWriter(groups, estimator), reader)
+    reader = TargetReader(groups, engine.mask_token, mask_may_win=estimator.first_only)
+    decoder = Decoder(workspace, policy, writer, reader)
     for event in decoder.run(sequences):
-        if isinstance(event, SequenceState) and progress:
+        if isinstance(event, SequenceState):
             forks_are_done = all(sequence.index != event.index for sequence in decoder.active)
             if forks_are_done:
-                progress(counts.pop(event.index))
+                yield event.index
 
 
 def _settings(engine: "Engine", spec: DecodeSpec, estimator: EstimatorName) -> BlockSettings:
@@ -190,23 +205,26 @@ def _groups(
     targets: list[Target],
     settings: BlockSettings,
     engine: "Engine",
-    estimator: EstimatorName,
+    estimator: Estimator,
     batch_size: int,
 ) -> TargetGroups:
     """One sequence for each prefix (and, where the rest of a target is visible, for each such rest).
 
-    A sequence may fork until each target has a slot of its own, so it stands for at most `batch_size` targets.
+    A sequence may fork until each target has a slot of its own, so it stands for at most `batch_size` targets,
+    unless all of them are scored in one step.
     """
     alike: dict[tuple[tuple[int, ...], tuple[int, ...], int], list[Target]] = {}
-    for request, target in zip(requests, targets, strict=True):
-        rest = target.tokens[1:] if estimator == "first_token" else ()
+    for target in targets:
+        rest = target.tokens[1:] if estimator.first_only else ()
         # On a canvas every position sees how long the target is.
         length = len(target.tokens) if engine.config.family.canvas else 0
-        alike.setdefault((tuple(request.prefix), rest, length), []).append(target)
+        alike.setdefault((tuple(requests[target.index].prefix), rest, length), []).append(target)
     groups: TargetGroups = {}
     for (prefix, rest, _), all_targets in alike.items():
-        for start in range(0, len(all_targets), batch_size):
-            group = TargetGroup(all_targets[start : start + batch_size])
+        one_step = estimator.first_only or all(len(target.tokens) == 1 for target in all_targets)
+        most = len(all_targets) if one_step else batch_size
+        for start in range(0, len(all_targets), most):
+            group = TargetGroup(all_targets[start : start + most])
             longest = max(len(target.tokens) for target in group.targets)
             sequence = SequenceState(len(groups), prefix, longest, settings, engine.config.num_layers)
             sequence.reads_until = sequence.end
@@ -215,7 +233,7 @@ def _groups(
                 and len(rests := {target.tokens[:-1] for target in group.targets}) == 1
             ):
                 sequence.extend(*rests)
-            _show_known(sequence, group, rest, engine, estimator)
+            _show_known(sequence, group, rest, engine, estimator.name)
             groups[sequence] = group
     return groups
 
@@ -225,7 +243,7 @@ def _show_known(
     group: TargetGroup,
     rest: tuple[int, ...],
     engine: "Engine",
-    estimator: EstimatorName,
+    estimator: str,
 ) -> None:
     """What the published evaluation lets the answer see: the rest of its target and an end token."""
     first = sequence.prompt_length

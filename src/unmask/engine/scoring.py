@@ -146,6 +146,14 @@ class Estimator:
         """Whether a target counts as scored after its first token."""
         return self.name == "first_token"
 
+    def is_last_step(self, target: Target, sequence: SequenceState) -> bool:
+        """Whether the next step that reveals some of a target reveals all that is left: it never parts from others."""
+        if self.first_only or target.revealed + 1 >= len(target.tokens):
+            return True
+        # A block's first token may be read by itself, before the block is.
+        reads_whole_block = sequence.source(sequence.known_until) >= sequence.start
+        return self.name == "onepass" and reads_whole_block and target.end <= sequence.stop
+
 
 @dataclass(frozen=True, slots=True)
 class ScoringWriter:
@@ -155,8 +163,14 @@ class ScoringWriter:
     estimator: Estimator
 
     def slots(self, sequence: SequenceState) -> int:
-        """Every target may need a slot of its own before it is done."""
-        return len(self.groups[sequence].targets)
+        """One, or where targets may part, one for each way to go on."""
+        estimator, has_mask = self.estimator, sequence.settings.family.has_mask
+        ways = {
+            target.tokens if has_mask else target.tokens[:-1]
+            for target in self.groups[sequence].targets
+            if not estimator.is_last_step(target, sequence)
+        }
+        return max(1, len(ways))
 
     def write(self, piece: Piece, predictions: Predictions) -> tuple[Writes, Sequence[SequenceState]]:
         """Show what the canvas shows, or reveal tokens; nothing of it is the model's own choice."""

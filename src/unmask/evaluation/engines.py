@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unmask.engine.engine import Engine, MemoryRanOutWarning
+from unmask.engine.engine import Engine
+from unmask.engine.halving import MemoryRanOutWarning
 from unmask.errors import UnmaskError
 from unmask.loading import load
 from unmask.policies.registry import policy_spec
