@@ -22,12 +22,13 @@ from unmask.store import RunFolder, Store
 from unmask.store.computation import Computation
 from unmask.store.experiments import read_experiment
 from unmask.store.state import state_of
+from unmask.version import __version__
 
 ROWS = 12
 TOKEN = "hf_not_to_be_written_down"
 CHANGES = (
     ("keep = [0.0, 0.25]", "keep = [0.0]"),
-    ("prompts = 4\nrepeats = 5", "prompts = 1\nrepeats = 2"),
+    ("prompts = 4\nrepeats = 6", "prompts = 1\nrepeats = 2"),
     ("[[tasks]]", "[evaluation]\nbatch_size = 1\n\n[[tasks]]"),
 )
 LEFT_OUT = (
@@ -139,7 +140,7 @@ def test_a_result_is_whole(swept: Swept, name: str) -> None:
     attempt = folder.attempts()[0]
     environment = result["environment"]
     assert attempt.computation() == Computation(
-        unmask=version("unmask"),
+        unmask=__version__,
         commit=environment["commit"],
         diff_sha256=environment["diff_sha256"],
         code_sha256=environment["code_sha256"],
