@@ -107,6 +107,7 @@ class Sweep:
     def __init__(self, folder: Path) -> None:
         self.folder, self.store = folder, Store(folder / "store")
         self.minutes = 10
+        self.jobs: list[str] = []
 
     def command(self, *words: str, code: int = 0) -> str:
         environment = {**os.environ, "PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
@@ -123,6 +124,7 @@ class Sweep:
         said = self.command("run", str(self.folder / "recipe.toml"), "--on", "slurm")
         found = re.search(r"runs? submitted as job (\d+)", said)
         assert found is not None, said
+        self.jobs.append(found[1])
         return found[1]
 
     def of(self, name: str) -> RunFolder:
@@ -139,7 +141,9 @@ class Sweep:
         return [attempt.record().job for attempt in self.of(name).attempts()]
 
     def queue(self) -> str:
-        return subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip()
+        """What is left of this sweep's jobs; one that was put back waits for minutes, and is no other sweep's business."""
+        command = ["squeue", "-h", "-j", ",".join(self.jobs)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     def wait_for_answers(self, name: str) -> None:
         wait_until(lambda: list(self.of(name).answers()), f"an answer of {name}", 180)
