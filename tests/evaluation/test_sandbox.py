@@ -53,7 +53,7 @@ def ordinary() -> Iterator[Path]:
     folder.chmod(0o755)
     subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     source = Path(sandbox.__file__).parents[1]
-    for name in ("__init__.py", "errors.py", "evaluation/__init__.py", "evaluation/sandbox.py"):
+    for name in ("__init__.py", "version.py", "errors.py", "evaluation/__init__.py", "evaluation/sandbox.py"):
         (folder / "unmask" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / name, folder / "unmask" / name)
     shutil.copy(driver.__file__, folder / "driver.py")

@@ -141,7 +141,7 @@ class Sweep:
         return [attempt.record().job for attempt in self.of(name).attempts()]
 
     def queue(self) -> str:
-        """What is left of this sweep's jobs; one that was put back waits for minutes, and is no other sweep's business."""
+        """What is left of this sweep's jobs; a job put back waits for minutes in other sweeps' way."""
         command = ["squeue", "-h", "-j", ",".join(self.jobs)]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
