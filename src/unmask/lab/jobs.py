@@ -49,6 +49,11 @@ def slurm_folder(store: Store, experiment: str) -> Path:
 
 def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
     """The job of every unfinished run that was submitted, with SLURM's word for it; empty without submissions."""
+    return {run: _liveliest(several) for run, several in all_jobs(store).items()}
+
+
+def all_jobs(store: Store) -> dict[str, list[SubmittedJob]]:
+    """All jobs on record of every unfinished run: a run that another run's worker has taken keeps its own one too."""
     runs = {run.id: run for run in (*store.runs(), *store.twins())} if names_with_jobs(store) else {}
     entries = [entry for entry in _entries(store, runs) if not (entry.run.folder / "result.json").exists()]
     entries += _jobs_of_workers(entries)
@@ -65,7 +70,7 @@ def submitted_jobs(store: Store) -> dict[str, SubmittedJob]:
         else:
             job = SubmittedJob(entry.job, word, _death(store, entry, word))
         jobs.setdefault(entry.run.id, []).append(job)
-    return {run: _liveliest(several) for run, several in jobs.items()}
+    return jobs
 
 
 def _jobs_of_workers(entries: Sequence[_RecordedJob]) -> list[_RecordedJob]:

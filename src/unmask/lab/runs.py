@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from unmask.errors import UnmaskError
-from unmask.lab.jobs import output_of_dead_job, submitted_jobs
+from unmask.lab.jobs import all_jobs, output_of_dead_job, submitted_jobs
 from unmask.lab.names import find_run
 from unmask.launch.local import LOG
 from unmask.launch.queue_state import cancel as cancel_jobs
@@ -236,13 +236,13 @@ def cancel(*names: str, store: StorePlace = None) -> Cancelled:
     kept = {run.id for name in wholes for run in _runs_of(place, name)}
     to_end = [run for run in runs if run not in kept and _ask(runs[run])]
     runs = {run: folder for run, folder in runs.items() if run not in to_end}
-    jobs = {run: job.id for run, job in submitted_jobs(place).items() if job.word}
-    queued = [jobs[run] for run in runs if run in jobs]
+    jobs = {run: [job.id for job in several if job.word] for run, several in all_jobs(place).items()}
+    queued = list(dict.fromkeys(job for run in runs for job in jobs.get(run, ())))
     if nameless := [job for job in queued if not job[0].isdecimal()]:
         raise UnmaskError(f"SLURM does not answer for the job named {nameless[0]}; cancel it when it does.")
     if queued:
         cancel_jobs(queued)
-    stopped = [run for run in runs.values() if run.id not in jobs and _stop(run)]
+    stopped = [run for run in runs.values() if not jobs.get(run.id) and _stop(run)]
     return Cancelled(len(queued), len(stopped), len(to_end))
 
 
